@@ -332,6 +332,10 @@ pub trait Transport {
     /// Go to ERROR: outstanding work is flushed through `host`, nothing is sent any more.
     fn abort(&mut self, now: Time, why: Fatal, host: &mut dyn Host);
 
+    /// The queue pair is destroyed: what is outstanding is dropped without completions, and what has arrived and was
+    /// not reported is reported now. It still answers duplicates and probes, so that its peer learns what has arrived.
+    fn retire(&mut self, now: Time, host: &mut dyn Host);
+
     /// Whether the peer owes it an answer. As long as it does, sending more brings no deadline forward.
     fn is_waiting(&self) -> bool {
         false

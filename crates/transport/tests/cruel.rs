@@ -8,6 +8,7 @@ mod world;
 use std::sync::Mutex;
 
 use openmrc_transport::mrc::QueuePair;
+use openmrc_transport::node::linger_time;
 use openmrc_transport::{Fatal, Span, Time};
 use openmrc_wire::Aeth;
 use world::driver::Outcome;
@@ -289,6 +290,50 @@ fn a_message_that_waits_for_too_long_is_refused_and_both_ends_learn_it() {
     let (refused, told, unharmed) = total.into_inner().unwrap();
     println!("{refused} ends refused a message, {told} peers were told; {unharmed} runs had no error");
     assert!(refused > 50 && told > 50 && unharmed > 50, "{refused}, {told}, {unharmed}");
+}
+
+/// A scenario whose applications destroy their queue pairs as soon as all is done as far as they know. Peers whose last
+/// acknowledgements are lost ask again; without an answer they give up.
+fn with_ends_destroyed(seed: u64, linger: impl Fn(Span) -> Span) -> Scenario {
+    let mut scenario = Scenario::generate(seed);
+    let timeout = scenario.pairs.iter().flat_map(|pair| &pair.configs).map(|c| c.requestor.timeout).max();
+    scenario.linger = timeout.map(linger);
+    scenario
+}
+
+#[test]
+fn a_destroyed_queue_pair_answers_until_its_peer_knows_that_all_has_arrived() {
+    let answers = Mutex::new(0);
+    let scenario = |seed| with_ends_destroyed(seed, linger_time);
+    run_seeds::<QueuePair>("cruel", 1_000, scenario, |scenario, outcome| {
+        *answers.lock().unwrap() += outcome.answers_after;
+        judge(scenario, outcome)
+    });
+    let answers = answers.into_inner().unwrap();
+    println!("{answers} packets of destroyed queue pairs");
+    assert!(answers > 1_000, "{answers}");
+}
+
+#[test]
+fn without_lingering_some_peers_never_learn_that_their_messages_have_arrived() {
+    let failed = Mutex::new(0);
+    let scenario = |seed| {
+        let mut scenario = with_ends_destroyed(seed, |_| Span::ZERO);
+        scenario.expect = Expect::MayFail;
+        let configs = scenario.pairs.iter_mut().flat_map(|pair| &mut pair.configs);
+        configs.for_each(|config| config.requestor.exp_cnt = config.requestor.exp_cnt.min(4));
+        scenario
+    };
+    let completes = |seed| Scenario::generate(seed).expect == Expect::Completes;
+    run_seeds::<QueuePair>("cruel", 300, scenario, |scenario, outcome| {
+        if completes(scenario.seed) {
+            *failed.lock().unwrap() += outcome.fatal.iter().flatten().count();
+        }
+        judge(scenario, outcome)
+    });
+    let failed = failed.into_inner().unwrap();
+    println!("{failed} ends gave up");
+    assert!(failed > 10, "{failed}");
 }
 
 #[test]

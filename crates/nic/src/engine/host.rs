@@ -118,6 +118,12 @@ impl NodeHost for Environment<'_> {
         self.verbs.failed.push(qp.place);
     }
 
+    fn lingered(&mut self, qp: QpId) {
+        if let Some(link) = self.verbs.remove(qp.place).and_then(|io| io.link) {
+            self.egress.net.peers.release(link.peer);
+        }
+    }
+
     fn transmit_request(&mut self, peer: PeerId, route: Route, packet: Packet, class: TrafficClass) {
         let path = match route {
             // The entropy value of a request names a path of its sender. The response takes any path in the same

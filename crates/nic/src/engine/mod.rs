@@ -32,7 +32,7 @@ mod verbs;
 use std::any::Any;
 use std::sync::Arc;
 
-use openmrc_transport::node::{Node, Place};
+use openmrc_transport::node::Node;
 use openmrc_transport::{Time, mrc};
 
 use crate::config::DeviceConfig;
@@ -60,9 +60,6 @@ pub(crate) struct Engine {
     links: Links,
     /// Queue pairs whose path MTU is being proven.
     mtu_proofs: Vec<MtuProof>,
-    /// Queue pairs that were destroyed and still answer their peers: until when, and the first of those times.
-    retired: Vec<(Time, Place)>,
-    next_retired: Time,
     /// Turns taken.
     turns: u64,
     /// Data packets sent, and packets received.
@@ -139,9 +136,6 @@ impl Engine {
     /// Handles timers; returns whether any was due.
     fn handle_due(&mut self, shared: &Shared) -> bool {
         let now = sys::now();
-        if self.next_retired <= now {
-            self.forget_retired(now);
-        }
         let worked = self.egress.handle_due(now) | self.handle_timers(shared, now);
         if !self.egress.net.unreachable.is_empty() {
             self.question_unreachable(shared, now);
@@ -181,7 +175,7 @@ impl Engine {
 
     /// The next deadline.
     pub fn next_deadline(&self) -> Time {
-        self.node.poll_timeout().min(self.egress.next_due()).min(self.next_retired)
+        self.node.poll_timeout().min(self.egress.next_due())
     }
 
     pub fn stats(&self) -> ContextStats {

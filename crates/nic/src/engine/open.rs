@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use openmrc_sockets::{Epoll, Interest, Netlink, error};
 use openmrc_transport::node::{Node, NodeConfig, PressureConfig};
-use openmrc_transport::{PortSet, Span, Time};
+use openmrc_transport::{PortSet, Span};
 
 use super::Engine;
 use super::connect::{default_cc, span};
@@ -88,8 +88,6 @@ impl Engine {
             profiles,
             links: Links::new(netlink, watch),
             mtu_proofs: Vec::new(),
-            retired: Vec::new(),
-            next_retired: Time::NEVER,
             turns: 0,
             packets: 0,
             seed,

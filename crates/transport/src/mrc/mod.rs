@@ -138,16 +138,6 @@ impl QueuePair {
         Ok(())
     }
 
-    /// The queue pair is destroyed: what is outstanding is dropped without completions, and what has arrived and was
-    /// not reported is reported now. It still answers duplicates and probes, so that its peer learns what has arrived.
-    pub fn retire(&mut self, now: Time, host: &mut dyn Host) {
-        let now = self.shared.advance_clock(now);
-        self.requestor = None;
-        if let Some(responder) = self.responder.get_mut().filter(|_| self.shared.error.is_none()) {
-            responder.retire(&mut self.shared, now, host);
-        }
-    }
-
     /// Changes timeout and numbers of retries, from the next timeout on; the rest of `config` is not looked at. Without
     /// a requestor it does nothing.
     pub fn set_retries(&mut self, config: &RequestorConfig) {
@@ -422,6 +412,14 @@ impl Transport for QueuePair {
             _ => SendStatus::FlushErr,
         };
         self.fail(why, status, host);
+    }
+
+    fn retire(&mut self, now: Time, host: &mut dyn Host) {
+        let now = self.shared.advance_clock(now);
+        self.requestor = None;
+        if let Some(responder) = self.responder.get_mut().filter(|_| self.shared.error.is_none()) {
+            responder.retire(&mut self.shared, now, host);
+        }
     }
 
     #[inline]

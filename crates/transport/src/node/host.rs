@@ -59,6 +59,11 @@ pub trait NodeHost {
     /// The queue pair went to ERROR. Comes once, before the flushed completions.
     fn fatal(&mut self, qp: QpId, why: Fatal);
 
+    /// A retired queue pair no longer answers its peer; its place in the node is free.
+    fn lingered(&mut self, qp: QpId) {
+        let _ = qp;
+    }
+
     /// Send an endpoint request or response to a peer. Always taken.
     fn transmit_request(&mut self, peer: PeerId, route: Route, packet: Packet, class: TrafficClass);
 

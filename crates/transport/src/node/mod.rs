@@ -21,6 +21,7 @@
 //! | `pressure` | how a receiver slows down its senders |
 //! | `probe_budget` | how many probes of condemned paths may be sent |
 //! | `receive_waits` | messages that wait for a receive |
+//! | `lingering` | destroyed queue pairs that still answer their peers |
 //! | `host` | the interface that a driver implements |
 
 mod config;
@@ -28,6 +29,7 @@ mod host;
 mod ids;
 mod inquiry;
 mod limits;
+mod lingering;
 mod port_mask;
 mod ports;
 mod pressure;
@@ -48,6 +50,7 @@ pub use config::NodeConfig;
 pub use host::{NodeHost, ReceiveQueueEmpty};
 pub use ids::{PeerId, Place, QpId};
 pub use limits::RequestRates;
+pub use lingering::linger_time;
 pub use port_mask::PortMaskBase;
 pub use ports::PortTrust;
 pub use pressure::{Buffers, DestinationControl, PressureConfig};
@@ -58,6 +61,7 @@ pub use table::{Numbers, TableFull};
 
 use self::host::{Allowances, QpHost};
 use self::limits::Strangers;
+use self::lingering::Lingering;
 use self::ports::Ports;
 use self::pressure::{Arrived, ReceivePressure};
 use self::probe_budget::ProbeBudget;
@@ -93,6 +97,7 @@ pub struct Node<Q> {
     pressure: ReceivePressure,
     ports: Ports,
     requests: Requests,
+    lingering: Lingering,
     table: Table<Q>,
     stats: NodeStats,
     strangers: Strangers,
@@ -113,6 +118,7 @@ impl<Q: Transport> Node<Q> {
                 config.base_rtt + config.target_qdelay,
             ),
             requests: Requests::new(config.seed, config.numbers.key),
+            lingering: Lingering::new(),
             strangers: Strangers::new(config.request_rates, config.seed),
             pressure: ReceivePressure::new(&config.pressure),
             allowances: Allowances { probe_budget: ProbeBudget::new(), receive_waits: ReceiveWaits::new() },
@@ -164,6 +170,7 @@ impl<Q: Transport> Node<Q> {
     /// Removes the queue pair of a place, for the transition to RESET. The place stays reserved.
     pub fn disconnect(&mut self, place: Place) -> Option<Q> {
         self.allowances.receive_waits.forget(place);
+        self.lingering.forget(place);
         let entry = self.table.get_mut(place)?;
         entry.scheduled = Scheduled::NEVER;
         let (waiting, peer, qp) = (std::mem::take(&mut entry.waiting), entry.peer, entry.qp.take()?);
@@ -181,6 +188,15 @@ impl<Q: Transport> Node<Q> {
         let qp = self.disconnect(place);
         self.table.release(place);
         qp
+    }
+
+    /// The application has destroyed a queue pair. What is outstanding is dropped without completions, and feedback that
+    /// is owed is sent. For `linger` ([`linger_time`]) the queue pair still answers duplicates and probes of its peer;
+    /// then it is removed, its place becomes free, and [`NodeHost::lingered`] is called.
+    pub fn retire(&mut self, now: Time, place: Place, linger: Span, host: &mut impl NodeHost) {
+        if self.update_with(now, place, host, |qp, host| qp.retire(now, host)).is_some() {
+            self.lingering.begin(place, now + linger);
+        }
     }
 
     /// The queue pair of a place.
@@ -443,6 +459,7 @@ impl<Q: Transport> Node<Q> {
             .min(self.requests.due())
             .min(self.pressure.due())
             .min(self.allowances.receive_waits.due())
+            .min(self.lingering.due())
     }
 
     /// Handles every deadline that has passed. A call at any other time has no effect.
@@ -479,6 +496,21 @@ impl<Q: Transport> Node<Q> {
         }
         if self.allowances.receive_waits.due() <= now {
             self.refuse_overdue(now, host);
+        }
+        if self.lingering.due() <= now {
+            self.end_lingering(now, host);
+        }
+    }
+
+    /// Removes the queue pairs that have lingered for their time.
+    #[cold]
+    fn end_lingering(&mut self, now: Time, host: &mut impl NodeHost) {
+        while let Some(place) = self.lingering.over(now) {
+            let id = self.table.get(place).map(|entry| entry.id(place));
+            self.release(place);
+            if let Some(id) = id {
+                host.lingered(id);
+            }
         }
     }
 

@@ -107,6 +107,8 @@ pub struct Outcome {
     pub fatal: Vec<Option<Fatal>>,
     /// Peers that were called silent.
     pub silences: u64,
+    /// Packets that ends have sent after their applications had destroyed them.
+    pub answers_after: u64,
     pub network: NetworkCounters,
     pub nodes: Vec<NodeStats>,
     pub condemned: u64,
@@ -250,6 +252,9 @@ impl<T: Subject> World<T> {
                     receives: self.scenario.receives,
                     receive_wait: self.scenario.receive_wait,
                     waits_since: None,
+                    retired: None,
+                    is_gone: false,
+                    answers_after: 0,
                     local_up: all,
                     peer_up: all,
                 },
@@ -339,6 +344,7 @@ impl<T: Subject> World<T> {
             fatal: self.ends.iter().map(|e| e.record.fatal.map(|(_, why)| why)).collect(),
             silences: self.ends.iter().flat_map(|e| &e.record.silences).filter(|(_, silent)| *silent).count()
                 as u64,
+            answers_after: self.ends.iter().map(|end| end.record.answers_after).sum(),
             network: self.network.counters,
             nodes: self.nodes.iter().map(|driven| driven.node.stats()).collect(),
             condemned,
@@ -355,6 +361,9 @@ impl<T: Subject> World<T> {
 
     /// Describes the state of an end.
     pub fn state(&self, index: usize) -> String {
+        if self.ends[index].record.is_gone {
+            return format!("    end {index}: gone");
+        }
         let (end, flow, qp) = (&self.ends[index], &self.flows[index], self.qp(index));
         let left = i128::from(qp.poll_timeout().0) - i128::from(self.local_of(index).0);
         let timer = if qp.poll_timeout() == Time::NEVER {
@@ -389,6 +398,16 @@ impl<T: Subject> World<T> {
             Traffic::Endless { .. } => false,
         };
         self.flows[end].outstanding() == 0 && (posted_all || state.record.fatal.is_some())
+    }
+
+    /// Whether an end knows that all messages of both directions are done.
+    fn knows_all_done(&self, end: usize) -> bool {
+        let peer = self.ends[end].record.peer;
+        let of_peer = match &self.ends[peer].traffic {
+            Traffic::List(posts) => self.flows[peer].complete() == posts.len(),
+            Traffic::Endless { .. } => false,
+        };
+        of_peer && self.is_finished(end) && self.ends[end].record.fatal.is_none()
     }
 
     fn push(&mut self, time: Time, event: Event) {

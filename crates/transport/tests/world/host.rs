@@ -30,6 +30,11 @@ pub struct Record {
     pub receives: u64,
     pub receive_wait: Span,
     pub waits_since: Option<Time>,
+    /// When its application destroyed it, by the local clock, for how long it answers, and whether that is over.
+    pub retired: Option<(Time, Span)>,
+    pub is_gone: bool,
+    /// Packets that it has sent after it was destroyed.
+    pub answers_after: u64,
     /// Probes sent since a SACK came last.
     pub probes_unanswered: u32,
     /// Probes sent in the class of feedback.
@@ -170,6 +175,12 @@ impl NodeHost for View<'_> {
             let (class, payload) = (transmit.class, transmit.payload);
             self.judge(end, Err(format!("feedback in class {class:?} with payload {payload:?}")));
         }
+        let record = self.record(qp);
+        let is_gone = record.is_gone;
+        record.answers_after += u64::from(record.retired.is_some());
+        if is_gone {
+            self.judge(end, Err(format!("sends after it is gone: {:?}", transmit.packet)));
+        }
         self.feedback.push((end, transmit));
     }
 
@@ -250,6 +261,17 @@ impl NodeHost for View<'_> {
         }
         if self.record(qp).fatal.replace((now, why)).is_some() {
             self.judge(end, Err(format!("fails a second time: {why}")));
+        }
+    }
+
+    fn lingered(&mut self, qp: QpId) {
+        let (end, now, local) = (end_of(qp), self.now, self.local);
+        self.trace.note(now, b'G', [end as u64, 0, 0], || format!("{end} is gone"));
+        let record = self.record(qp);
+        let was_gone = std::mem::replace(&mut record.is_gone, true);
+        let retired = record.retired;
+        if was_gone || retired.is_none_or(|(at, linger)| local < at + linger) {
+            self.judge(end, Err(format!("is gone at {local:?}: {retired:?}, {was_gone}")));
         }
     }
 
