@@ -8,6 +8,7 @@
 //! a guard; see [`crate::driving`].
 
 use std::any::Any;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ use crate::config::DeviceConfig;
 use crate::driving::{Driving, Verdict, Watch};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::shared::Shared;
+use crate::shared::{Answers, Shared};
 use crate::sys;
 
 /// How long pollers may be silent before the engine's thread takes a turn for them ...
@@ -242,11 +243,22 @@ impl Driver {
     /// Waits until an EV probe or port status update is answered; `None` if it is not.
     pub fn wait_for_answer(&self, id: u16, deadline: Instant) -> Option<Duration> {
         let gave_up = || Instant::now() >= deadline || self.shared.is_closed();
+        let rtt = self.wait_for(&self.shared.probes, id, gave_up).flatten();
+        rtt.map(|rtt| Duration::from_nanos(rtt.as_nanos()))
+    }
+
+    /// Waits for an answer; `None` if the caller gives up. Takes turns of the engine meanwhile, if callers drive it.
+    pub fn wait_for<K: Copy + Eq + Hash, V>(
+        &self,
+        answers: &Answers<K, V>,
+        key: K,
+        give_up: impl Fn() -> bool,
+    ) -> Option<V> {
         loop {
-            match self.shared.probes.take(id, gave_up) {
-                Some(rtt) => return rtt.map(|rtt| Duration::from_nanos(rtt.as_nanos())),
+            match answers.take(key, &give_up) {
+                Some(answer) => return answer,
                 None if self.is_polled() => self.drive(),
-                None => self.shared.probes.sleep(id, POLLERS_PATIENCE),
+                None => answers.sleep(key, POLLERS_PATIENCE),
             }
         }
     }

@@ -22,8 +22,9 @@ mod seq;
 pub mod time;
 
 pub use api::{
-    AccessError, EvChange, EvEvent, Fatal, Host, NoReceive, Payload, PortSet, PostError, Pressure, Readiness,
-    Received, RecvDone, SendDone, SendStatus, TrafficClass, Transmit, Transport, Trim, WorkRequest,
+    AccessError, EvChange, EvEvent, Fatal, Host, MtuQuestion, NoReceive, Payload, PortSet, PostError,
+    Pressure, Readiness, Received, RecvDone, SendDone, SendStatus, TrafficClass, Transmit, Transport, Trim,
+    WorkRequest,
 };
 pub use profile::{EvProfile, PathEntry, PathId};
 pub use time::{Span, Time};

@@ -9,12 +9,13 @@ use std::sync::Mutex;
 
 use openmrc_transport::mrc::QueuePair;
 use openmrc_transport::node::linger_time;
-use openmrc_transport::{Fatal, Span, Time};
+use openmrc_transport::{Fatal, PortSet, Span, Time};
 use openmrc_wire::Aeth;
 use world::driver::Outcome;
 use world::ledger::FlowCounters;
+use world::network::Health;
 use world::seeds::{run_one, run_seeds};
-use world::{Action, Dice, Expect, Impairments, Scenario};
+use world::{Action, Dice, Expect, Impairments, Scenario, Traffic};
 
 /// Checks that the outcome is one that the scenario allows.
 fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
@@ -334,6 +335,52 @@ fn without_lingering_some_peers_never_learn_that_their_messages_have_arrived() {
     let failed = failed.into_inner().unwrap();
     println!("{failed} ends gave up");
     assert!(failed > 10, "{failed}");
+}
+
+/// A scenario in which both ends prove their path MTU and send nothing else, where some planes carry short packets only.
+/// Nobody forges answers.
+fn with_narrow_planes(seed: u64) -> Scenario {
+    let mut scenario = Scenario::generate(seed);
+    let narrow = narrow_planes(&scenario);
+    let health = Health::narrow(200);
+    scenario.actions = narrow.iter().map(|port| (Time::ZERO, Action::Plane { port, health })).collect();
+    scenario.pairs.iter_mut().for_each(|pair| pair.traffic = [Traffic::none(), Traffic::none()]);
+    scenario.impairments.garbage = 0.0;
+    (scenario.proves_mtu, scenario.expect) = (true, Expect::MayFail);
+    scenario
+}
+
+/// The planes that are narrow in the scenario with this seed: each with a probability of one quarter.
+fn narrow_planes(scenario: &Scenario) -> PortSet {
+    let mut dice = Dice::new(scenario.seed ^ 0x3A44);
+    let ports = (0..scenario.ports as u8).filter(|_| dice.chance(0.25));
+    ports.fold(PortSet::EMPTY, PortSet::with)
+}
+
+#[test]
+fn no_network_makes_a_narrow_plane_pass_for_a_wide_one() {
+    let total = Mutex::new((0, 0, 0));
+    run_seeds::<QueuePair>("cruel", 1_000, with_narrow_planes, |scenario, outcome| {
+        // On the only path of a plane a late answer to a short packet looks like that to a long one.
+        if scenario.profile.paths_per_port() == 1 {
+            return Ok(());
+        }
+        let narrow = narrow_planes(scenario);
+        let mut total = total.lock().unwrap();
+        for progress in &outcome.mtu {
+            let progress = progress.ok_or("a proof has not ended")?;
+            if !progress.full.and(narrow).is_empty() {
+                return Err(format!("{progress:?}, and the narrow planes are {narrow:?}"));
+            }
+            total.0 += progress.full.len();
+            total.1 += progress.narrow().and(narrow).len();
+            total.2 += PortSet(progress.asked.0 & !narrow.0 & !progress.full.0).len();
+        }
+        Ok(())
+    });
+    let (wide, narrow, missed) = total.into_inner().unwrap();
+    println!("{wide} wide and {narrow} narrow planes were found, {missed} wide ones were not");
+    assert!(wide > 1_000 && narrow > 300 && missed < wide / 10, "{wide}, {narrow}, {missed}");
 }
 
 #[test]

@@ -90,7 +90,6 @@ impl Engine {
     /// Back to RESET: everything outstanding is forgotten, without completions.
     fn reset_qp(&mut self, place: Place) {
         self.node.disconnect(place);
-        self.end_mtu_proof(place);
         let Some(io) = self.verbs.get_mut(place) else { return };
         io.shared.reset();
         io.attr = QpAttr::default();
@@ -122,7 +121,6 @@ impl Engine {
         let now = sys::now();
         self.with_node(shared, now, |node, host| node.retire(now, place, linger_time(timeout), host));
         self.egress.send_waiting(now);
-        self.end_mtu_proof(place);
     }
 
     /// What the peer of a queue pair may do.

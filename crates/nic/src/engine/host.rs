@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use openmrc_transport::node::{Buffers, NodeHost, PeerId, ProbeTimeout, QpId, ReceiveQueueEmpty, Route};
+use openmrc_transport::node::{
+    Buffers, MtuProgress, NodeHost, PeerId, ProbeTimeout, QpId, ReceiveQueueEmpty, Route,
+};
 use openmrc_transport::{
     AccessError, EvEvent, Fatal, PortSet, RecvDone, SendDone, Span, Time, TrafficClass, Transmit,
 };
@@ -116,6 +118,10 @@ impl NodeHost for Environment<'_> {
         }
         io.shared.set_state(QpState::Error);
         self.verbs.failed.push(qp.place);
+    }
+
+    fn mtu_proven(&mut self, qp: QpId, progress: MtuProgress) {
+        self.shared.mtu_proofs.done(qp.place, progress);
     }
 
     fn lingered(&mut self, qp: QpId) {

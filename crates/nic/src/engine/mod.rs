@@ -6,14 +6,14 @@
 //! |---|---|
 //! | `open` | opening the device's sockets |
 //! | `control`, `connect` | creating, modifying and destroying queue pairs; what one needs to become RTR and RTS |
-//! | `links`, `mtu` | peers, ports and interfaces; proof of the path MTU |
+//! | `links` | peers, ports and interfaces; proof of the path MTU |
 //! | `profiles` | EV profiles |
 //! | `verbs` | the NIC's part of queue pairs: memory, posted sends, completions |
 //! | `host` | what the node asks of the NIC |
 //! | `transmit`, `egress` | from posted sends to packets; the sending side |
 //! | `receive`, `arrival`, `next_port` | from datagrams to the node; in which order they are handled |
 
-// An import circle: `Engine` has parts that are defined in `links`, `mtu`, `profiles`, `receive` and `transmit`, and
+// An import circle: `Engine` has parts that are defined in `links`, `profiles`, `receive` and `transmit`, and
 // these files also implement the engine's methods that need several parts.
 mod arrival;
 mod connect;
@@ -21,7 +21,6 @@ mod control;
 mod egress;
 mod host;
 mod links;
-mod mtu;
 mod next_port;
 mod open;
 mod profiles;
@@ -42,7 +41,6 @@ use crate::sys;
 use egress::Egress;
 use host::Environment;
 use links::Links;
-use mtu::MtuProof;
 use profiles::Profiles;
 use receive::{DATAGRAMS_PER_TURN, Ingress};
 use transmit::Posting;
@@ -58,8 +56,6 @@ pub(crate) struct Engine {
     ingress: Ingress,
     pub profiles: Profiles,
     links: Links,
-    /// Queue pairs whose path MTU is being proven.
-    mtu_proofs: Vec<MtuProof>,
     /// Turns taken.
     turns: u64,
     /// Data packets sent, and packets received.

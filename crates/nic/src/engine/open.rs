@@ -87,7 +87,6 @@ impl Engine {
             egress: Egress::new(Arc::clone(&config), net, datapath),
             profiles,
             links: Links::new(netlink, watch),
-            mtu_proofs: Vec::new(),
             turns: 0,
             packets: 0,
             seed,

@@ -16,7 +16,6 @@ use openmrc_wire::{
 use super::arrival::{ArrivalOrder, Step};
 use super::egress::Egress;
 use super::host::OVERHEAD;
-use super::mtu::MtuProof;
 use super::next_port::NextPort;
 use super::verbs::Verbs;
 use super::{Engine, Environment};
@@ -276,7 +275,7 @@ impl Engine {
     fn receive_more(&mut self, shared: &Shared, index: usize) {
         let (port, index) = (index / MAX_UDP_PORTS, index % MAX_UDP_PORTS);
         for _ in 0..DATAGRAMS_PER_TURN {
-            let Engine { ingress, node, verbs, egress, config, mtu_proofs, .. } = self;
+            let Engine { ingress, node, verbs, egress, config, .. } = self;
             let Ingress { more, sources, distances, .. } = ingress;
             let now = sys::now();
             let (dest_port, fd) = match egress.net.ports.get(port).and_then(|port| port.more.get(index)) {
@@ -287,7 +286,7 @@ impl Engine {
                 return;
             }
             let mut receiver =
-                Receiver { node, verbs, egress, config, shared, sources, distances, mtu_proofs, port, now };
+                Receiver { node, verbs, egress, config, shared, sources, distances, port, now };
             more.handle(|datagram| {
                 if let Ok((bytes, meta)) = datagram {
                     // The count of drops is that of the port's own socket.
@@ -320,11 +319,10 @@ impl Engine {
     #[inline]
     fn handle_port(&mut self, shared: &Shared, port: usize) -> Time {
         let now = sys::now();
-        let Engine { ingress, node, verbs, egress, config, mtu_proofs, .. } = self;
+        let Engine { ingress, node, verbs, egress, config, .. } = self;
         let mut counts = ReadCounts::default();
         let Ingress { inboxes, sources, distances, .. } = &mut *ingress;
-        let mut receiver =
-            Receiver { node, verbs, egress, config, shared, sources, distances, mtu_proofs, port, now };
+        let mut receiver = Receiver { node, verbs, egress, config, shared, sources, distances, port, now };
         inboxes[port].handle(|datagram| match datagram {
             Ok((bytes, meta)) => {
                 counts.add(bytes, &meta);
@@ -379,7 +377,6 @@ struct Receiver<'a> {
     /// Names for the addresses of strangers.
     sources: &'a RandomState,
     distances: &'a mut Distances,
-    mtu_proofs: &'a mut [MtuProof],
     port: usize,
     now: Time,
 }
@@ -485,9 +482,6 @@ impl Receiver<'_> {
         let Some(slot) = slot else { return Err(Cause::UnknownQp) };
         let numbers_own = peer.is_some_and(|peer| peer.numbering.is_own());
         self.note_differences(bytes, numbers_own);
-        if let (Body::Sack(sack), false) = (&packet.body, self.mtu_proofs.is_empty()) {
-            self.mtu_proofs.iter_mut().for_each(|proof| proof.on_sack(slot, sack));
-        }
         let Receiver { node, verbs, egress, shared, now, .. } = self;
         let mut host = Environment { verbs, egress, shared, payload, now: *now };
         node.handle(*now, slot, &received, bytes.len() as u32, &mut host);

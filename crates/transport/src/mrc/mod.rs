@@ -20,6 +20,8 @@ mod retries;
 mod shared;
 mod stats;
 
+use std::sync::Arc;
+
 use openmrc_wire::{Body, Probe};
 use prefetch_index::prefetch_index;
 
@@ -35,8 +37,8 @@ pub use retries::RetrySchedule;
 pub use stats::{Counters, PeerCounters, QpStats};
 
 use crate::api::{
-    Fatal, Host, PortSet, PostError, Pressure, Readiness, Received, SendStatus, Transmit, Transport,
-    WorkRequest,
+    Fatal, Host, MtuQuestion, PortSet, PostError, Pressure, Readiness, Received, SendStatus, Transmit,
+    Transport, WorkRequest,
 };
 use crate::profile::{PathEntry, PathId};
 use crate::time::Time;
@@ -420,6 +422,18 @@ impl Transport for QueuePair {
         if let Some(responder) = self.responder.get_mut().filter(|_| self.shared.error.is_none()) {
             responder.retire(&mut self.shared, now, host);
         }
+    }
+
+    fn mtu_question(&self) -> Option<MtuQuestion> {
+        let requestor = self.requestor.as_ref().filter(|_| self.shared.error.is_none())?;
+        let paths = &self.shared.paths;
+        Some(MtuQuestion {
+            dest_qp: self.shared.config.remote_qp,
+            psn: requestor.arrived_psn(),
+            path_mtu: self.shared.config.path_mtu,
+            profile: Arc::clone(paths.profile()),
+            entropy_bits: paths.entropy_bits(),
+        })
     }
 
     #[inline]

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
-use openmrc_transport::node::{Node, NodeConfig, NodeStats, PeerId, Place, Route};
+use openmrc_transport::node::{MtuProgress, Node, NodeConfig, NodeStats, PeerId, Place, Route};
 use openmrc_transport::{Fatal, PathId, PortSet, Received, Span, Time, TrafficClass, Transmit};
 use openmrc_wire::{Body, Packet};
 
@@ -109,6 +109,8 @@ pub struct Outcome {
     pub silences: u64,
     /// Packets that ends have sent after their applications had destroyed them.
     pub answers_after: u64,
+    /// Of each end.
+    pub mtu: Vec<Option<MtuProgress>>,
     pub network: NetworkCounters,
     pub nodes: Vec<NodeStats>,
     pub condemned: u64,
@@ -195,6 +197,9 @@ impl<T: Subject> World<T> {
             world.connect(number);
         }
         for end in 0..world.ends.len() {
+            if world.scenario.proves_mtu {
+                world.prove_mtu(end);
+            }
             world.push(Time::ZERO, Event::Post { end });
         }
         for node in 0..world.nodes.len() {
@@ -252,6 +257,7 @@ impl<T: Subject> World<T> {
                     receives: self.scenario.receives,
                     receive_wait: self.scenario.receive_wait,
                     waits_since: None,
+                    mtu: None,
                     retired: None,
                     is_gone: false,
                     answers_after: 0,
@@ -344,6 +350,7 @@ impl<T: Subject> World<T> {
             fatal: self.ends.iter().map(|e| e.record.fatal.map(|(_, why)| why)).collect(),
             silences: self.ends.iter().flat_map(|e| &e.record.silences).filter(|(_, silent)| *silent).count()
                 as u64,
+            mtu: self.ends.iter().map(|end| end.record.mtu.flatten()).collect(),
             answers_after: self.ends.iter().map(|end| end.record.answers_after).sum(),
             network: self.network.counters,
             nodes: self.nodes.iter().map(|driven| driven.node.stats()).collect(),
@@ -397,7 +404,8 @@ impl<T: Subject> World<T> {
             Traffic::List(posts) => state.next_post == posts.len(),
             Traffic::Endless { .. } => false,
         };
-        self.flows[end].outstanding() == 0 && (posted_all || state.record.fatal.is_some())
+        let is_proving = state.record.mtu == Some(None);
+        self.flows[end].outstanding() == 0 && !is_proving && (posted_all || state.record.fatal.is_some())
     }
 
     /// Whether an end knows that all messages of both directions are done.

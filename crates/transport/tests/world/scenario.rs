@@ -130,6 +130,8 @@ pub struct Scenario {
     pub receive_wait: Span,
     /// Each end is destroyed as soon as all of both directions is done as far as it knows, and answers for this time.
     pub linger: Option<Span>,
+    /// Each end proves the path MTU before it sends anything.
+    pub proves_mtu: bool,
     pub impairments: Impairments,
     pub queues: Option<Queues>,
     /// Configuration of all nodes.
@@ -173,6 +175,7 @@ impl Scenario {
             receives: u64::MAX,
             receive_wait: Span::ZERO,
             linger: None,
+            proves_mtu: false,
             impairments: Impairments::calm(),
             queues: None,
             node: NodeConfig::hardware(PortSet::first(ports), Span::from_micros(10), PressureConfig::Off),

@@ -72,6 +72,16 @@ impl<T: Subject> World<T> {
         self.arm(node);
     }
 
+    /// Begins the proof of an end's path MTU. Its traffic begins when the proof ends.
+    pub fn prove_mtu(&mut self, end: usize) {
+        let (node, place) = (self.ends[end].record.node, self.ends[end].place);
+        self.ends[end].record.mtu = Some(None);
+        self.call(node, None, Most::PerTimeout, |node, now, host| {
+            assert!(node.prove_mtu(now, place, host), "an end in RTS can send");
+        });
+        self.service(node);
+    }
+
     /// The application destroys its queue pair once everything is done.
     fn retire_if_done(&mut self, end: usize) {
         let Some(linger) = self.scenario.linger else { return };
@@ -184,6 +194,9 @@ impl<T: Subject> World<T> {
         let node = self.ends[end].record.node;
         loop {
             let record = &self.ends[end].record;
+            if record.mtu == Some(None) {
+                return;
+            }
             if record.fatal.is_some() || record.retired.is_some() || self.now < self.nodes[node].stalled_until
             {
                 return;
