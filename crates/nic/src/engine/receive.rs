@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use openmrc_sockets::{Interest, RecvMeta};
 use openmrc_transport::mrc::{self, LASTING_BURST};
 use openmrc_transport::node::Node;
+use openmrc_transport::presets::software::{LEAST_PER_LOOK, PACKET_MEMORY};
 use openmrc_transport::{Received, Span, Time, Trim};
 use openmrc_wire::{
     Body, Difference, Differences, Distances, ENDPOINT_QP, Entropy, IcrcSeed, NackReason, Packet,
@@ -15,7 +16,6 @@ use openmrc_wire::{
 
 use super::arrival::{ArrivalOrder, Step};
 use super::egress::Egress;
-use super::host::OVERHEAD;
 use super::next_port::NextPort;
 use super::verbs::Verbs;
 use super::{Engine, Environment};
@@ -32,7 +32,7 @@ const EVENTS: usize = 32;
 
 /// Bytes received from one look at the receive buffers to the next: a sixteenth of a buffer, within these bounds. A
 /// look takes a system call for each port; once a mebibyte, its cost is below a hundredth.
-const LEAST_PER_SAMPLE: usize = 256 << 10;
+const LEAST_PER_SAMPLE: usize = LEAST_PER_LOOK as usize;
 const MOST_PER_SAMPLE: usize = 1 << 20;
 
 /// Datagrams in a turn before sending again.
@@ -331,7 +331,7 @@ impl Engine {
             Err(cause) => receiver.egress.net.causes.add(cause, 1),
         });
         ingress.order.handled(port);
-        ingress.unsampled += counts.bytes + counts.datagrams * OVERHEAD as usize;
+        ingress.unsampled += counts.bytes + counts.datagrams * PACKET_MEMORY as usize;
         // Feedback comes in pairs, which are too few for GRO to pay.
         if !ingress.watching && counts.data > 0 {
             egress.net.ports[port].rx.adapt_gro(counts.packets);

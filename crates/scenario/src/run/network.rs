@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use openmrc_fabric::Fabric;
 use openmrc_transport::Span;
+use openmrc_wire::{ip, link, udp};
 
 /// What goes around a packet on the cable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -20,11 +21,12 @@ impl Encapsulation {
     /// Preamble and start delimiter, least gap (IEEE 802.3): on the cable, but not part of a frame.
     pub const BETWEEN_FRAMES: u32 = 8 + 12;
     /// The same with header and checksum.
-    const ETHERNET: u32 = Self::BETWEEN_FRAMES + 14 + 4;
+    const ETHERNET: u32 = Self::BETWEEN_FRAMES + link::ETHERNET_LEN as u32 + Self::CHECKSUM;
+    const CHECKSUM: u32 = 4;
     /// Shortest frame, with preamble and gap.
     const SHORTEST: u32 = Self::BETWEEN_FRAMES + 64;
-    const IPV6: u32 = 40;
-    const UDP: u32 = 8;
+    const IPV6: u32 = ip::IPV6_LEN as u32;
+    const UDP: u32 = udp::LEN as u32;
 
     /// Bytes a packet of `udp_payload` bytes takes on a cable.
     #[inline]

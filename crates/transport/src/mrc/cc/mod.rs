@@ -18,14 +18,17 @@ pub(super) use flow::{Feedback, Flow};
 pub use nscc::{Nscc, NsccParams};
 pub use swift::{Swift, SwiftParams};
 
-use openmrc_wire::Packet;
+use openmrc_wire::{Packet, ip, udp};
 
 use crate::time::{Span, Time};
 
-/// Size of a packet as congestion control counts it: UDP length + 40 (docs/spec/congestion.md).
+/// What congestion control counts outside a packet's UDP payload: UDP length + 40 (docs/spec/congestion.md).
+const NOMINAL_OUTSIDE: u32 = (udp::LEN + ip::IPV6_LEN) as u32;
+
+/// Size of a packet as congestion control counts it.
 #[inline]
 pub(super) fn nominal(packet: &Packet) -> u32 {
-    packet.wire_len() as u32 + 8 + 40
+    packet.wire_len() as u32 + NOMINAL_OUTSIDE
 }
 
 /// State of the receiver's penalty (docs/spec/congestion.md, "On a SACK").

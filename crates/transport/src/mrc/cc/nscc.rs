@@ -6,7 +6,10 @@
 
 use std::sync::Arc;
 
-use super::{Ack, Congestion, Hold};
+use openmrc_wire::DATA_OVERHEAD;
+
+use super::{Ack, Congestion, Hold, NOMINAL_OUTSIDE};
+use crate::presets;
 use crate::time::{Span, Time};
 
 /// The network from which all gains are scaled: 100 Gb/s and 12 us (docs/spec/congestion.md, "Numbers").
@@ -52,15 +55,14 @@ pub struct NsccParams {
 }
 
 impl NsccParams {
-    /// Headers counted in a full packet's nominal size: UDP 8, BTH 12, METH 4, TSETH 4, RETH 16, ImmDt 4, iCRC 4, and
-    /// 40.
-    pub const OVERHEAD: u32 = 92;
+    /// Headers counted in a full packet's nominal size, bytes.
+    pub const OVERHEAD: u32 = NOMINAL_OUTSIDE + DATA_OVERHEAD as u32;
 
     /// The defaults for a sender of `link_rate_bps` over `base_rtt` (docs/spec/congestion.md, "Numbers").
     pub fn for_network(link_rate_bps: u64, base_rtt: Span, path_mtu: u16, trimming: bool) -> Self {
         let mtu = u32::from(path_mtu) + Self::OVERHEAD;
         let bdp = link_rate_bps as f64 / 8.0 * base_rtt.as_secs_f64();
-        let target_qdelay = if trimming { base_rtt.scaled(0.75) } else { base_rtt };
+        let target_qdelay = presets::target_qdelay(base_rtt, trimming);
         let scaling_a = bdp / REFERENCE_BDP;
         let scaling_b = target_qdelay.0 as f64 / REFERENCE_RTT.0 as f64;
         let mtu_f = f64::from(mtu);
