@@ -42,7 +42,7 @@ fn no_storm(flow: &FlowCounters) -> Result<(), String> {
 
 #[test]
 fn every_byte_arrives_and_every_completion_comes_once_and_in_order_whatever_the_network_does() {
-    let total = Mutex::new(Struck::default());
+    let total = Mutex::new(Totals::default());
     run_seeds::<QueuePair>("cruel", 20_000, Scenario::generate, |scenario, outcome| {
         total.lock().unwrap().add(outcome);
         judge(scenario, outcome)
@@ -52,7 +52,7 @@ fn every_byte_arrives_and_every_completion_comes_once_and_in_order_whatever_the_
 
 /// Totals of the impairments and errors over all runs: each must have occurred, or the runs prove nothing.
 #[derive(Default, Debug)]
-struct Struck {
+struct Totals {
     runs: u64,
     retransmitted: u64,
     lost: u64,
@@ -79,7 +79,7 @@ struct Struck {
     peers_silent: u64,
 }
 
-impl Struck {
+impl Totals {
     fn add(&mut self, outcome: &Outcome) {
         let net = &outcome.network;
         self.runs += 1;

@@ -25,7 +25,9 @@ use std::sync::Arc;
 use openmrc_wire::{Body, Probe};
 use prefetch_index::prefetch_index;
 
-pub use cc::{Ack, CcProfile, Congestion, CustomCc, FixedWindow, Hold, Nscc, NsccParams, Swift, SwiftParams};
+pub use cc::{
+    Ack, CcProfile, Congestion, CustomCc, FixedWindow, Nscc, NsccParams, Penalty, Swift, SwiftParams,
+};
 pub use config::{
     CanSend, Capabilities, ConfigError, DEFAULT_MPR, DEFAULT_PATH_MTU, DEFAULT_ROTATION_TURNS, LASTING_BURST,
     OutOfWindow, PATH_MTU_RANGE, PSNS_PER_MPR, PathConfig, PathModel, QpConfig, RequestorConfig,

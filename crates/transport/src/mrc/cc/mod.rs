@@ -33,14 +33,14 @@ pub(super) fn nominal(packet: &Packet) -> u32 {
 
 /// State of the receiver's penalty (docs/spec/congestion.md, "On a SACK").
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Hold {
+pub enum Penalty {
     /// No penalty.
-    Free,
+    None,
     /// The penalty has ended, but the window was not restored yet: it may grow from its present size, by equal steps
     /// for all senders.
-    Eased,
+    Easing,
     /// There is a penalty: the window must not grow. The requestor shrinks it after this call.
-    Pressed,
+    Pressing,
 }
 
 /// The contents of a SACK for the controller.
@@ -55,7 +55,7 @@ pub struct Ack {
     /// That packet was ECN-marked.
     pub ecn: bool,
     /// State of the receiver's penalty.
-    pub hold: Hold,
+    pub penalty: Penalty,
 }
 
 /// A sender's congestion controller. Sizes are nominal packet sizes: UDP length + 40 bytes.
@@ -80,6 +80,11 @@ pub trait Congestion: Send + Sync {
     }
     /// Nothing is in flight any more.
     fn on_idle(&mut self) {}
+    /// Whether the window follows from what the last hop trims: then it is limited to what was in use when a packet was
+    /// trimmed there, and if its smallest size is still too large, packets are spaced.
+    fn follows_last_hop(&self) -> bool {
+        false
+    }
 }
 
 /// Creates a custom controller for each queue pair.
@@ -163,5 +168,8 @@ impl Congestion for Controller {
     }
     fn on_idle(&mut self) {
         each!(self, c => c.on_idle())
+    }
+    fn follows_last_hop(&self) -> bool {
+        each!(self, c => c.follows_last_hop())
     }
 }
