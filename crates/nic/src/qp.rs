@@ -12,7 +12,7 @@ use openmrc_transport::{PathEntry, PortSet};
 
 use crate::attr::{QpAttr, QpCap, QpInfo};
 use crate::cq::CompletionQueue;
-use crate::driver::Driver;
+use crate::driver::{Driver, Locked};
 use crate::error::{Error, Result};
 use crate::memory_table::Access;
 use crate::qp_state::QpState;
@@ -394,7 +394,7 @@ impl QueuePair {
         }
     }
 
-    fn engine(&self) -> Result<parking_lot::MutexGuard<'_, crate::engine::Engine>> {
+    fn engine(&self) -> Result<Locked<'_>> {
         if self.destroyed.load(Ordering::Acquire) {
             return Err(Error::Closed("the queue pair"));
         }

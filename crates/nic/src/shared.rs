@@ -16,6 +16,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::config::DeviceConfig;
 use crate::error::{Error, Result};
 use crate::events::{AsyncEvent, Events, PathEvent};
+use crate::handover::Handover;
 use crate::work_queues::QpShared;
 
 /// What the engine's epoll set reports: the receiving socket of port p with token p, and these.
@@ -42,9 +43,7 @@ pub(crate) struct Shared {
     /// Proofs of the path MTU, by place.
     pub mtu_proofs: Answers<Place, MtuProgress>,
     submissions: Mutex<Vec<u32>>,
-    any_submitted: AtomicBool,
-    /// The engine's thread sleeps, or is about to.
-    sleeping: AtomicBool,
+    pub handover: Handover,
     closed: AtomicBool,
     next_handle: AtomicU32,
 }
@@ -62,8 +61,7 @@ impl Shared {
             probes: Answers::default(),
             mtu_proofs: Answers::default(),
             submissions: Mutex::new(Vec::new()),
-            any_submitted: AtomicBool::new(false),
-            sleeping: AtomicBool::new(false),
+            handover: Handover::default(),
             closed: AtomicBool::new(false),
             next_handle: AtomicU32::new(1),
             process: Process::current(),
@@ -74,11 +72,6 @@ impl Shared {
     /// The context is closed from now on.
     pub fn mark_closed(&self) {
         self.closed.store(true, Ordering::Release);
-    }
-
-    /// The engine's thread is about to sleep, or awake.
-    pub fn set_sleeping(&self, sleeping: bool) {
-        self.sleeping.store(sleeping, Ordering::SeqCst);
     }
 
     /// Whether this process is a child that a fork made of the one that opened the device. Its threads are not here,
@@ -111,27 +104,26 @@ impl Shared {
             return;
         }
         self.submissions.lock().push(qp.place);
-        self.any_submitted.store(true, Ordering::SeqCst);
-        self.kick();
+        if self.handover.post() {
+            self.wake.signal();
+        }
     }
 
-    /// Whether any queue pair has newly posted sends. Sequentially consistent with `sleeping`: the thread that goes
-    /// to sleep sees a submission, or the thread that submits sees that it sleeps.
+    /// Whether any queue pair has newly posted sends.
     #[inline]
     pub fn any_submitted(&self) -> bool {
-        self.any_submitted.load(Ordering::SeqCst)
+        self.handover.is_posted()
     }
 
     /// Queue pairs with newly posted sends, moved to `into`, which is empty.
     pub fn take_submissions(&self, into: &mut Vec<u32>) {
-        // Cleared before they are taken: a later submission sets it again.
-        self.any_submitted.store(false, Ordering::SeqCst);
+        self.handover.take_posted();
         std::mem::swap(&mut *self.submissions.lock(), into);
     }
 
     /// Wakes the engine's thread if it sleeps.
     pub fn kick(&self) {
-        if self.sleeping.load(Ordering::SeqCst) && self.sleeping.swap(false, Ordering::SeqCst) {
+        if self.handover.must_wake() {
             self.wake.signal();
         }
     }

@@ -29,10 +29,11 @@ mod transmit;
 mod verbs;
 
 use std::any::Any;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use openmrc_transport::node::Node;
-use openmrc_transport::{Time, mrc};
+use openmrc_transport::{PortSet, Time, mrc};
 
 use crate::config::DeviceConfig;
 use crate::shared::Shared;
@@ -117,6 +118,31 @@ impl Engine {
         worked
     }
 
+    /// A turn in place of callers that drive and do not take one: handles what has arrived on these ports and what is
+    /// due. `others`: epoll reports something besides. Returns whether anything was sent or had arrived.
+    pub fn turn_for_callers(&mut self, shared: &Shared, ports: PortSet, others: bool) -> bool {
+        self.turns += 1;
+        self.ingress.eager = true;
+        let posted = self.take_submissions(shared);
+        let mut worked = posted.is_some();
+        if self.node.has_ready() {
+            worked |= self.transmit(shared, posted.unwrap_or_else(sys::now));
+        }
+        if others {
+            self.watch_held(shared);
+            self.ready_ports(shared);
+        }
+        worked |= self.receive_from(shared, ports);
+        self.handle_due(shared);
+        self.end_of_work(shared, sys::now);
+        worked
+    }
+
+    /// The sockets of the ports, in their order.
+    pub fn sockets(&self) -> Vec<RawFd> {
+        self.egress.net.ports.iter().map(|port| port.rx.fd()).collect()
+    }
+
     /// After any work: flushes sends that are left in queue pairs in ERROR, and fails the queue pairs of completion
     /// queues that have overrun.
     #[inline]
@@ -162,11 +188,6 @@ impl Engine {
     /// Whether the next turn can send something.
     pub fn has_work(&self) -> bool {
         self.node.has_ready() && !self.posting.blocked
-    }
-
-    /// Whether runs were sent or received recently, and not only single messages.
-    pub fn is_bulk(&self) -> bool {
-        self.ingress.is_bulk()
     }
 
     /// The next deadline.

@@ -9,7 +9,7 @@ use openmrc_sockets::{Interest, RecvMeta};
 use openmrc_transport::mrc::{self, LASTING_BURST};
 use openmrc_transport::node::Node;
 use openmrc_transport::presets::software::{LEAST_PER_LOOK, PACKET_MEMORY};
-use openmrc_transport::{Received, Span, Time, Trim};
+use openmrc_transport::{PortSet, Received, Span, Time, Trim};
 use openmrc_wire::{
     Body, Difference, Differences, Distances, ENDPOINT_QP, Entropy, IcrcSeed, NackReason, Packet,
 };
@@ -111,10 +111,6 @@ impl Ingress {
         }
     }
 
-    pub fn is_bulk(&self) -> bool {
-        self.bulk > 0
-    }
-
     /// A whole run has been sent, or several packets have come at once.
     #[inline]
     pub fn saw_bulk(&mut self) {
@@ -140,6 +136,28 @@ impl Engine {
         if !self.ingress.watching {
             self.watch_ports(shared, true);
         }
+        self.receive_while(shared, |engine| {
+            let asked = sys::realtime_ns();
+            let (ports, events) = engine.ready_ports(shared);
+            engine.ingress.order.ready(asked, ports);
+            (ports != 0, events)
+        })
+    }
+
+    /// Handles what has arrived on these ports, as far as one turn goes.
+    pub(super) fn receive_from(&mut self, shared: &Shared, ports: PortSet) -> bool {
+        self.ingress.order.ready(sys::realtime_ns(), ports.0.into());
+        self.receive_while(shared, |engine| {
+            // What arrives from now on is for the next turn.
+            engine.ingress.order.ready(sys::realtime_ns(), 0);
+            (false, false)
+        })
+    }
+
+    /// Handles datagrams in the order of their arrival. `ask` asks the system which ports have any; it returns whether
+    /// some have, and whether the system reported anything.
+    #[inline]
+    fn receive_while(&mut self, shared: &Shared, mut ask: impl FnMut(&mut Self) -> (bool, bool)) -> bool {
         let mut handled = 0;
         let mut worked = false;
         while handled < DATAGRAMS_PER_TURN {
@@ -155,11 +173,9 @@ impl Engine {
                     }
                 }
                 Step::Ask => {
-                    let asked = sys::realtime_ns();
-                    let (ports, events) = self.ready_ports(shared);
-                    worked |= events;
-                    self.ingress.order.ready(asked, ports);
-                    if ports == 0 && !self.ingress.order.holds_any() {
+                    let (any, reported) = ask(self);
+                    worked |= reported;
+                    if !any && !self.ingress.order.holds_any() {
                         break;
                     }
                 }
