@@ -58,7 +58,7 @@ pub use network::{Network, Software};
 pub use ranks::Volume;
 pub use record::{All, Capture, Links, Record};
 pub use recorded::Recorded;
-pub use results::{FabricTotals, HostTotals, MessageResult, Results, Totals};
+pub use results::{FabricTotals, HostTotals, MessageResult, Results, StepResult, Totals};
 pub use run::{Run, RunError};
 pub use scenario::{Checked, Scenario};
 pub use schema::{check_part, json_schema};

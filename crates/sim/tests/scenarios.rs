@@ -284,7 +284,7 @@ proptest! {
         let checked = checked(&scenario(&[("traffic", json!([first, second])), ("transport", transport)])).unwrap();
         let estimate = checked.estimate::<World>().unwrap();
         let workload = checked.build(OwnParts::default()).unwrap().workload;
-        prop_assert_eq!(estimate.messages, workload.messages.len() as u64 * qps);
+        prop_assert_eq!(estimate.messages, workload.tasks.len() as u64 * qps);
         let between = workload.connections.iter().filter(|ends| ends.src != ends.dst).count() as u64;
         prop_assert_eq!(estimate.connections, between * qps);
     }
@@ -302,7 +302,7 @@ fn random_traffic_has_about_as_many_messages_as_are_expected() {
     let checked = checked(&scenario(&[("traffic.0", pattern)])).unwrap();
     let (expected, there) = (
         checked.estimate::<World>().unwrap().messages as f64,
-        checked.build(OwnParts::default()).unwrap().workload.messages.len() as f64,
+        checked.build(OwnParts::default()).unwrap().workload.tasks.len() as f64,
     );
     // A Poisson number of messages: four standard deviations.
     assert!((there - expected).abs() < 4.0 * expected.sqrt(), "{there} messages, expected {expected}");

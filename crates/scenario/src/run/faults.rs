@@ -21,6 +21,19 @@ pub enum Change {
     Slow(f64),
 }
 
+impl Change {
+    /// Its name in scenarios and in the log.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Change::Down => "down",
+            Change::Up => "up",
+            Change::Loss(_) => "loss",
+            Change::BitErrors(_) => "bit-errors",
+            Change::Slow(_) => "slow",
+        }
+    }
+}
+
 /// What a fault hits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Target {

@@ -125,6 +125,7 @@ impl PfcConfig {
     }
 
     /// What one port may hold of a shared buffer of `size` bytes, `used` of them in use.
+    #[inline]
     pub fn threshold(&self, size: u64, used: u64) -> u64 {
         let free = size.saturating_sub(used);
         let dynamic = ((free as f64 * self.alpha) as u64).min(free);
