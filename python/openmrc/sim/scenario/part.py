@@ -42,11 +42,14 @@ class Part(Model):
 
     model_config = ConfigDict(allow_inf_nan=False, ser_json_inf_nan="constants", validate_default=True)
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        # Before pydantic looks at the fields of the class.
-        for name in [name for name, value in vars(cls).items() if value is OPEN]:
-            setattr(cls, name, _default(cls.__name__, name))
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        super().__pydantic_init_subclass__(**options)
+        if cls.__name__ in _TYPES:
+            for name, field in cls.model_fields.items():
+                if field.default is OPEN:
+                    field.default = _default(cls.__name__, name)
+            cls.model_rebuild(force=True)
 
     def model_post_init(self, context: Any) -> None:
         """Has the core check the part."""
