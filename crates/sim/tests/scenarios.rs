@@ -3,7 +3,8 @@
 
 use openmrc_scenario::run::Change;
 use openmrc_scenario::{
-    Checked, Engine, Fault, OwnParts, Pattern, Results, Scenario, ScenarioError, Transport, check_part, json_schema,
+    Checked, Engine, Fault, OwnParts, Pattern, Results, Scenario, ScenarioError, Transport, check_part,
+    json_schema,
 };
 use openmrc_sim::World;
 use openmrc_transport::mrc::{CcProfile, PathConfig, PathModel, QpConfig};
