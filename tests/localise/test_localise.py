@@ -186,6 +186,11 @@ def test_baselines_on_the_same_faults(probed):
     assert min(voted, fitted) > 0, "the baselines find something at all"
 
 
+def test_probes_until_an_alarm_are_the_threshold_over_the_divergence():
+    # Half is lost instead of a quarter: each probe adds ln(4/3) / 2 on average.
+    assert expected_probes(math.log(4 / 3), 0.25, 0.5) == pytest.approx(2)
+
+
 def test_the_numbers_of_the_page_on_operation():
     threshold = alarm_threshold(1_048_576, 1000, 1)
     assert threshold == pytest.approx(32.1, abs=0.1)
