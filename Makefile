@@ -19,6 +19,8 @@ BENCH_ARGS    ?=
 GALLERY       ?=
 
 MUTANTS_VERSION := 27.1.0
+# `make long` takes the faults of this day of the year.
+MUTANTS_DAY     := $(shell echo $$(($$(date +%-j) - 1)))
 
 VENV    := .venv
 BIN     := $(VENV)/bin
@@ -31,7 +33,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 say = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: gallery site wheels help demo test test-rust test-python test-bare test-torch judges long truth bench mutants lint format docs fuzz wheel venv lock clean FORCE
+.PHONY: gallery site wheels help demo test test-rust test-python test-bare test-torch judges long truth bench mutants mutants-python lint format docs fuzz wheel venv lock clean FORCE
 FORCE:
 
 help: ## this list
@@ -179,6 +181,8 @@ long: $(STAMPS)/wheel $(STAMPS)/judges/stamp ## the long mode of the tests: soak
 	OPENMRC_LONG=1 cargo test --locked --workspace --exclude openmrc-python --no-fail-fast
 	$(call say,Python tests marked long)
 	OPENMRC_LONG=1 $(BIN)/python -m pytest -m long --timeout=0 $(PYTEST_ARGS)
+	$(MAKE) mutants MUTANTS_ARGS='--shard $(MUTANTS_DAY)/366'
+	$(MAKE) mutants-python MUTANTS_ARGS='--sample 20 --seed $(MUTANTS_DAY)'
 
 # Exit code 1 of reproduce says that a claim disagrees; the page says which.
 truth: $(STAMPS)/wheel ## every published row with every seed, and the comparisons with other simulators; writes the pages in docs (an hour)
@@ -208,6 +212,11 @@ mutants: $(STAMPS)/venv $(STAMPS)/mutants/bin/cargo-mutants ## plant faults into
 	$(call say,Faults planted into crates/wire and crates/transport)
 	PATH="$(CURDIR)/$(STAMPS)/mutants/bin:$$PATH" cargo mutants --package openmrc-wire --package openmrc-transport \
 	    --sharding round-robin --timeout 60 --output $(STAMPS) $(MUTANTS_ARGS)
+
+mutants-python: $(STAMPS)/wheel ## the same for the Python packages localise and switchconf
+	$(call say,Faults planted into openmrc.localise and openmrc.switchconf)
+	$(BIN)/python -m tests.helpers.mutants openmrc/localise tests/localise $(MUTANTS_ARGS)
+	$(BIN)/python -m tests.helpers.mutants openmrc/switchconf tests/switchconf $(MUTANTS_ARGS)
 
 $(STAMPS)/mutants/bin/cargo-mutants:
 	cargo install --locked --quiet --root $(STAMPS)/mutants cargo-mutants@$(MUTANTS_VERSION)
