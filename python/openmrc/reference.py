@@ -1,7 +1,7 @@
 """The fields of scenarios, grids, fabric files and catalogues: as JSON Schema, and as docs/fields.md.
 
 ``python -m openmrc.reference CHECKOUT`` prints the page. The sources of defaults are comments beside them in
-``crates/sim/src/spec``, which a checkout has and a wheel does not.
+``crates/scenario/src``, which a checkout has and a wheel does not.
 """
 
 import ast
@@ -197,7 +197,7 @@ def _docstrings(model: type[BaseModel]) -> dict[str, str]:
 def sources(checkout: Path) -> dict[tuple[str, str], str]:
     """Comments beside the defaults of the core, by type and field."""
     found: dict[tuple[str, str], str] = {}
-    for file in sorted((checkout / "crates/sim/src/spec").glob("*.rs")):
+    for file in sorted((checkout / "crates/scenario/src").glob("*.rs")):
         text = file.read_text()
         for name, body in re.findall(r"^impl Default for (\w+) \{\n(.*?)^\}", text, re.M | re.S):
             for comment, field in re.findall(r"((?:^ +//[^/].*\n)+) +(\w+): ", body, re.M):
@@ -205,7 +205,7 @@ def sources(checkout: Path) -> dict[tuple[str, str], str]:
         reasons = {
             function: _uncommented(comment)
             for comment, function in re.findall(
-                r"((?:^///.*\n)+)(?:pub(?:\(super\))? )?(?:const )?fn (\w+)\(\)", text, re.M
+                r"((?:^///.*\n)+)(?:pub(?:\(crate\))? )?(?:const )?fn (\w+)\(\)", text, re.M
             )
         }
         for name, body in re.findall(r"^pub struct (\w+) \{\n(.*?)^\}", text, re.M | re.S):

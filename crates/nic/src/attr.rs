@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use openmrc_transport::mrc::{Capabilities, QpConfig, RequestorConfig, RetrySchedule};
-use openmrc_transport::{Span, Time};
+use openmrc_transport::Span;
 
 use crate::memory_table::Access;
 use crate::qp_state::{AttrMask, QpState};
@@ -117,12 +117,11 @@ pub struct QpInfo {
 }
 
 impl QpAttr {
-    /// When a message with immediate that finds no receive now is refused; `None`: now.
-    pub(crate) fn receive_wait_until(&self, now: Time) -> Option<Time> {
+    /// How long a message with immediate waits for a receive.
+    pub(crate) fn receive_wait(&self) -> Span {
         match self.receive_wait_ms.unwrap_or(0) {
-            0 => None,
-            RECEIVE_WAIT_FOREVER => Some(Time::NEVER),
-            ms => Some(now + Span::from_millis(ms.into())),
+            RECEIVE_WAIT_FOREVER => Span(u64::MAX),
+            ms => Span::from_millis(ms.into()),
         }
     }
 

@@ -1,9 +1,9 @@
 //! `openmrc._core.Simulation` and `CheckedScenario`: crates/sim for Python. Converts; decides nothing.
-//! A scenario comes as one JSON text; [`openmrc_sim::spec`] reads, checks and builds it. Results go back as columns of
+//! A scenario comes as one JSON text; [`openmrc_scenario`] reads, checks and builds it. Results go back as columns of
 //! 64-bit numbers, which any array library reads without a copy.
 
+use openmrc_scenario::{self as scenario, Checked, Engine, OwnParts, Run, ScenarioError, Step, names};
 use openmrc_sim::World;
-use openmrc_sim::spec::{self, Checked, OwnParts, SpecError, Step, names};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
@@ -16,12 +16,12 @@ pyo3::import_exception!(openmrc.errors, FormatError);
 
 /// Adds the simulator to `openmrc._core`.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add("DEFAULT_PORT_RATE", spec::DEFAULT_PORT_RATE_BPS)?;
+    module.add("DEFAULT_PORT_RATE", scenario::DEFAULT_PORT_RATE_BPS)?;
     let switch = PyDict::new(module.py());
-    switch.set_item("ecn_min", spec::mrc::ECN_MIN)?;
-    switch.set_item("ecn_max", spec::mrc::ECN_MAX)?;
-    switch.set_item("trim", spec::mrc::TRIM)?;
-    switch.set_item("trim_last_hop", spec::mrc::TRIM_LAST_HOP)?;
+    switch.set_item("ecn_min", scenario::mrc::ECN_MIN)?;
+    switch.set_item("ecn_max", scenario::mrc::ECN_MAX)?;
+    switch.set_item("trim", scenario::mrc::TRIM)?;
+    switch.set_item("trim_last_hop", scenario::mrc::TRIM_LAST_HOP)?;
     module.add("SWITCH_DEFAULTS", switch)?;
     module.add_class::<CheckedScenario>()?;
     module.add_class::<PySimulation>()?;
@@ -32,17 +32,17 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// The JSON Schema of a scenario.
 #[pyfunction]
 fn scenario_schema() -> String {
-    spec::json_schema().to_string()
+    scenario::json_schema().to_string()
 }
 
 /// Checks one part of a scenario alone. `part` is the name of its type.
 #[pyfunction]
 fn check_scenario_part(py: Python<'_>, part: &str, json: &str) -> PyResult<()> {
-    spec::check_part(part, json).map_err(|error| refused(py, &error))
+    scenario::check_part(part, json).map_err(|error| refused(py, &error))
 }
 
 /// The error as an exception. Its attribute `place` has the fields and indices that lead to the wrong value.
-fn refused(py: Python<'_>, error: &SpecError) -> PyErr {
+fn refused(py: Python<'_>, error: &ScenarioError) -> PyErr {
     let text = error.to_string();
     let exception = if error.in_file { FormatError::new_err(text) } else { ArgumentError::new_err(text) };
     let steps = error.place.iter().map(|step| match step {
@@ -66,7 +66,7 @@ impl CheckedScenario {
     /// error in a file; the exception says what is wrong and where.
     #[new]
     fn new(py: Python<'_>, json: &str) -> PyResult<Self> {
-        let checked = py.detach(|| spec::Scenario::from_json(json)?.checked());
+        let checked = py.detach(|| scenario::Scenario::from_json(json)?.checked());
         checked.map(CheckedScenario).map_err(|error| refused(py, &error))
     }
 
@@ -82,7 +82,7 @@ impl CheckedScenario {
 
     /// Estimate of the memory that a run needs, in bytes, by the field of the scenario that causes it.
     fn memory<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let estimate = self.0.estimate().map_err(|error| refused(py, &error))?;
+        let estimate = self.0.estimate::<World>().map_err(|error| refused(py, &error))?;
         let parts = PyDict::new(py);
         for (part, bytes) in estimate.memory.named() {
             parts.set_item(part, bytes)?;
@@ -93,7 +93,7 @@ impl CheckedScenario {
     /// Builds the network with its faults but without traffic, and drops it. Raises what the start of a run would
     /// raise.
     fn try_network(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.0.try_network()).map_err(|error| refused(py, &error))
+        py.detach(|| self.0.try_network::<World>()).map_err(|error| refused(py, &error))
     }
 }
 
@@ -148,7 +148,7 @@ struct PySimulation {
 }
 
 /// The messages and the step ends of a run.
-fn messages_and_steps(run: &openmrc_sim::Scenario) -> (Vec<Message>, Vec<StepEnd>) {
+fn messages_and_steps(run: &Run) -> (Vec<Message>, Vec<StepEnd>) {
     let pattern_of = |message: u32| run.record.patterns.partition_point(|&end| end <= message) as u32;
     let messages = (0..).zip(&run.workload.messages).map(|(number, message)| {
         let ends = run.workload.connections[message.connection as usize];
@@ -180,7 +180,7 @@ impl PySimulation {
             congestion: congestion.map(|class| sim_custom::congestion(class, &failure, packet, rate, rtt.0)),
             path_selector: path_selector.map(|class| sim_custom::selector(class, &failure)),
         };
-        let made = py.detach(|| -> Result<_, SpecError> {
+        let made = py.detach(|| -> Result<_, ScenarioError> {
             let run = checked.build(own)?;
             let (messages, step_ends) = messages_and_steps(&run);
             Ok((World::new(&run)?, messages, step_ends))
@@ -191,7 +191,7 @@ impl PySimulation {
 
     /// Runs for at most `events` events; returns whether the run goes on. Raises the exception of a user's class.
     fn advance(&mut self, py: Python<'_>, events: u64) -> PyResult<bool> {
-        let more = py.detach(|| self.world.run_for(events));
+        let more = py.detach(|| self.world.advance(events));
         self.failure.take().map_or(Ok(more), Err)
     }
 

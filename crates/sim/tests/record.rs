@@ -4,17 +4,19 @@ mod common;
 
 use common::{all_delivered, multiplane, run};
 use openmrc_fabric::Link;
-use openmrc_sim::{
-    CaptureConfig, Change, Fault, LogEvent, Record, Rocev2Config, Routing, Scenario, SeriesConfig, Target,
-    TransportConfig, World,
+use openmrc_scenario::run::{
+    CaptureConfig, Change, FaultEvent, RecordConfig, Rocev2Config, Routing, SeriesConfig, Target,
+    TransportConfig,
 };
+use openmrc_scenario::{Engine, Run};
+use openmrc_sim::{LogEvent, World};
 use openmrc_transport::{Span, Time};
 use openmrc_workload::patterns;
 use openmrc_workload::training::Training;
 
-fn everything(scenario: &Scenario) -> Record {
+fn everything(scenario: &Run) -> RecordConfig {
     let links = scenario.network.fabric.links();
-    Record {
+    RecordConfig {
         series: Some(SeriesConfig { interval: None, links: (0..links).collect() }),
         events: true,
         ports: true,
@@ -24,14 +26,14 @@ fn everything(scenario: &Scenario) -> Record {
     }
 }
 
-fn broken_permutation() -> Scenario {
+fn broken_permutation() -> Run {
     let network = multiplane(32, 4);
     let link = Link { plane: 1, layer: 1, lower: 0, uplink: 2 };
     let target = Target::Link(network.fabric.link_number(link));
-    let mut scenario = Scenario::new(network, patterns::permutation(32, 4 << 20, 1));
+    let mut scenario = Run::new(network, patterns::permutation(32, 4 << 20, 1));
     scenario.faults = vec![
-        Fault { at: Time(10_000_000), target, change: Change::Down },
-        Fault { at: Time(60_000_000), target, change: Change::Up },
+        FaultEvent { at: Time(10_000_000), target, change: Change::Down },
+        FaultEvent { at: Time(60_000_000), target, change: Change::Up },
     ];
     scenario
 }
@@ -105,7 +107,7 @@ fn the_log_has_the_fault_before_the_paths_it_cost_and_the_repair_before_they_are
 
 #[test]
 fn an_interval_left_open_grows_with_the_run_and_a_given_one_is_kept() {
-    let mut scenario = Scenario::new(multiplane(8, 1), patterns::permutation(8, 256 << 20, 1));
+    let mut scenario = Run::new(multiplane(8, 1), patterns::permutation(8, 256 << 20, 1));
     for (interval, at_most) in [(None, SeriesConfig::MOST + 1), (Some(Span::from_micros(10)), usize::MAX)] {
         scenario.record.series = Some(SeriesConfig { interval, links: Vec::new() });
         let mut world = World::new(&scenario).unwrap();
@@ -126,7 +128,7 @@ fn an_interval_left_open_grows_with_the_run_and_a_given_one_is_kept() {
 
 #[test]
 fn captured_packets_are_whole_and_good_and_those_trimmed_say_so() {
-    let mut scenario = Scenario::new(multiplane(16, 2), patterns::incast(&[8, 9, 10, 11, 12], 0, 1 << 20));
+    let mut scenario = Run::new(multiplane(16, 2), patterns::incast(&[8, 9, 10, 11, 12], 0, 1 << 20));
     let cable =
         |host| scenario.network.fabric.link_number(Link { plane: 0, layer: 0, lower: host, uplink: 0 });
     let (sender, receiver) = (cable(8), cable(0));
@@ -180,7 +182,7 @@ fn a_training_step_takes_at_least_its_computation_and_its_longest_transfer() {
     let hosts: Vec<u32> = (0..16).collect();
     let workload = training.workload(&hosts);
     assert!(workload.check(16).is_ok());
-    let mut scenario = Scenario::new(multiplane(16, 4), workload.clone());
+    let mut scenario = Run::new(multiplane(16, 4), workload.clone());
     for rocev2 in [false, true] {
         if rocev2 {
             scenario.network.routing = Routing::Ecmp;

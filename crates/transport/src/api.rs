@@ -229,7 +229,7 @@ pub trait Host {
     ///
     /// # Errors
     /// [`NoReceive`] if the receive queue is empty. The queue pair then goes to ERROR, or the message waits: it is
-    /// offered again after [`receives_posted`](crate::mrc::QueuePair::receives_posted), and with each further packet.
+    /// offered again after [`Transport::receives_posted`], and with each further packet.
     fn recv_done(&mut self, done: RecvDone) -> Result<(), NoReceive>;
 
     /// A path was condemned or came back.
@@ -335,6 +335,12 @@ pub trait Transport {
     /// Whether the peer owes it an answer. As long as it does, sending more brings no deadline forward.
     fn is_waiting(&self) -> bool {
         false
+    }
+
+    /// As responder: offers the message that waits for a receive to the host again, which has one now, or refuses it
+    /// because it has waited for too long.
+    fn receives_posted(&mut self, now: Time, host: &mut dyn Host) {
+        let _ = (now, host);
     }
 
     /// As responder: destination flow control for the feedback from now on, where the transport has it.

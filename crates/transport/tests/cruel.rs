@@ -8,7 +8,7 @@ mod world;
 use std::sync::Mutex;
 
 use openmrc_transport::mrc::QueuePair;
-use openmrc_transport::{Fatal, NoReceive, Span, Time};
+use openmrc_transport::{Fatal, Span, Time};
 use openmrc_wire::Aeth;
 use world::driver::Outcome;
 use world::ledger::FlowCounters;
@@ -213,7 +213,7 @@ fn with_late_receives(seed: u64) -> Scenario {
         scenario.queues = None;
         scenario.timer_slack = Span::ZERO;
     }
-    (scenario.receives, scenario.no_receive) = (dice.below(3), NoReceive::Waits);
+    (scenario.receives, scenario.receive_wait) = (dice.below(3), Span(u64::MAX));
     let begin = scenario.actions.last().map_or(Time::ZERO, |(time, _)| *time);
     let mut end_of_all = begin;
     for (number, pair) in scenario.pairs.iter_mut().enumerate() {
@@ -254,6 +254,41 @@ fn a_message_waits_for_its_receive_and_nothing_is_lost_repeated_or_given_up_mean
     let (received, long, failed) = total.into_inner().unwrap();
     println!("{received} immediates; {long} runs waited for long; {failed} ends failed, as they may");
     assert!(received > 10_000 && long > 50 && failed > 10, "{received}, {long}, {failed}");
+}
+
+/// Late receives, and a wait that some of them outlast. The world checks that no message is refused before its time.
+fn with_short_waits(seed: u64) -> Scenario {
+    let mut scenario = with_late_receives(seed);
+    let longest =
+        scenario.pairs.iter().map(|pair| pair.configs[0].requestor.timeout.as_nanos() * 5_000).max();
+    let mut dice = Dice::new(seed ^ 0x5017);
+    scenario.receive_wait = Span::from_nanos(dice.log_between(100, longest.unwrap_or(100)));
+    scenario.expect = Expect::MayFail;
+    // A sender whose peer is in ERROR, and whose NAK was lost, can only give up.
+    let configs = scenario.pairs.iter_mut().flat_map(|pair| &mut pair.configs);
+    configs.for_each(|config| config.requestor.exp_cnt = config.requestor.exp_cnt.min(4));
+    scenario
+}
+
+#[test]
+fn a_message_that_waits_for_too_long_is_refused_and_both_ends_learn_it() {
+    let total = Mutex::new((0, 0, 0));
+    run_seeds::<QueuePair>("cruel", 500, with_short_waits, |_, outcome| {
+        let mut total = total.lock().unwrap();
+        for why in outcome.fatal.iter().flatten() {
+            match why {
+                Fatal::NoReceive => total.0 += 1,
+                Fatal::RemoteNak(Aeth::NAK_REMOTE_OPERATIONAL) => total.1 += 1,
+                Fatal::RetryExceeded => {}
+                other => return Err(format!("a queue pair failed for the wrong reason: {other:?}")),
+            }
+        }
+        total.2 += usize::from(outcome.fatal.iter().all(Option::is_none));
+        Ok(())
+    });
+    let (refused, told, unharmed) = total.into_inner().unwrap();
+    println!("{refused} ends refused a message, {told} peers were told; {unharmed} runs had no error");
+    assert!(refused > 50 && told > 50 && unharmed > 50, "{refused}, {told}, {unharmed}");
 }
 
 #[test]

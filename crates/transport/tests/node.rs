@@ -7,10 +7,10 @@ use std::sync::Arc;
 use openmrc_transport::mrc::QueuePair;
 use openmrc_transport::node::{
     MAX_EV_PROBES, Node, NodeConfig, NodeHost, PeerId, PortMaskBase, PressureConfig, ProbeTimeout, QpId,
-    Route,
+    ReceiveQueueEmpty, Route,
 };
 use openmrc_transport::{
-    AccessError, Fatal, NoReceive, PortSet, Received, RecvDone, SendDone, Span, Time, TrafficClass, Transmit,
+    AccessError, Fatal, PortSet, Received, RecvDone, SendDone, Span, Time, TrafficClass, Transmit,
 };
 use openmrc_wire::{Ev, Packet, Psn};
 use world::measure::{micros, millis};
@@ -30,7 +30,7 @@ impl NodeHost for Notes {
     }
     fn feedback(&mut self, _qp: QpId, _transmit: Transmit) {}
     fn send_done(&mut self, _qp: QpId, _done: SendDone) {}
-    fn recv_done(&mut self, _qp: QpId, _done: RecvDone) -> Result<(), NoReceive> {
+    fn recv_done(&mut self, _qp: QpId, _done: RecvDone) -> Result<(), ReceiveQueueEmpty> {
         Ok(())
     }
     fn fatal(&mut self, _qp: QpId, _why: Fatal) {}

@@ -73,6 +73,8 @@ impl Engine {
         io.shared.peer_num.store(merged.dest_qp_num.unwrap_or_default(), Ordering::Relaxed);
         io.attr = merged;
         io.shared.set_state(to);
+        let receive_wait = io.attr.receive_wait();
+        self.node.set_receive_wait(place, receive_wait);
         Ok(())
     }
 
@@ -98,8 +100,6 @@ impl Engine {
         io.attr = QpAttr::default();
         io.local_error = None;
         io.sends.clear();
-        self.verbs.wait_is_over(place);
-        let Some(io) = self.verbs.get_mut(place) else { return };
         if let Some(link) = io.link.take() {
             self.egress.net.peers.release(link.peer);
         }
@@ -125,7 +125,7 @@ impl Engine {
         self.verbs.retire(place);
         let now = sys::now();
         self.with_node(shared, now, |node, host| {
-            node.update_with(place, host, |qp: &mut QueuePair, host| qp.retire(now, host));
+            node.update_with(now, place, host, |qp: &mut QueuePair, host| qp.retire(now, host));
         });
         self.egress.send_waiting(now);
         self.end_mtu_proof(place);

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use openmrc_transport::node::{Buffers, NodeHost, PeerId, ProbeTimeout, QpId, Route};
+use openmrc_transport::node::{Buffers, NodeHost, PeerId, ProbeTimeout, QpId, ReceiveQueueEmpty, Route};
 use openmrc_transport::{
-    AccessError, EvEvent, Fatal, NoReceive, PortSet, RecvDone, SendDone, Span, Time, TrafficClass, Transmit,
+    AccessError, EvEvent, Fatal, PortSet, RecvDone, SendDone, Span, Time, TrafficClass, Transmit,
 };
 use openmrc_wire::Packet;
 
@@ -65,14 +65,13 @@ impl NodeHost for Environment<'_> {
         self.verbs.send_done(qp.place, done);
     }
 
-    fn recv_done(&mut self, qp: QpId, done: RecvDone) -> Result<(), NoReceive> {
-        let io = self.verbs.get(qp.place).ok_or(NoReceive::Refused)?;
+    fn recv_done(&mut self, qp: QpId, done: RecvDone) -> Result<(), ReceiveQueueEmpty> {
+        let io = self.verbs.get(qp.place).ok_or(ReceiveQueueEmpty)?;
         let shared = &io.shared;
         let mut receives = shared.receives.lock();
         let Some(wr_id) = receives.pop_front() else {
             shared.needs_receive.store(true, Ordering::Relaxed);
-            drop(receives);
-            return Err(self.verbs.without_receive(self.now, qp.place));
+            return Err(ReceiveQueueEmpty);
         };
         drop(receives);
         let completion = shared.recv_completion(wr_id, Status::Success, done.byte_len, Some(done.imm));
@@ -83,7 +82,6 @@ impl NodeHost for Environment<'_> {
             let cq = shared.recv_cq.id;
             self.verbs.overruns.push(cq);
         }
-        self.verbs.wait_is_over(qp.place);
         Ok(())
     }
 

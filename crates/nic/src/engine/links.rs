@@ -118,7 +118,7 @@ impl Engine {
                     continue;
                 }
                 self.with_node(shared, now, |node, host| {
-                    node.update_with(place, host, |qp: &mut QueuePair, host| {
+                    node.update_with(now, place, host, |qp: &mut QueuePair, host| {
                         ports.iter().for_each(|port| qp.port_is_narrow(now, port, host));
                     });
                 });

@@ -142,9 +142,6 @@ impl Engine {
         if self.next_retired <= now {
             self.forget_retired(now);
         }
-        if self.verbs.next_refusal <= now {
-            self.refuse_overdue(shared, now);
-        }
         let worked = self.egress.handle_due(now) | self.handle_timers(shared, now);
         if !self.egress.net.unreachable.is_empty() {
             self.question_unreachable(shared, now);
@@ -184,11 +181,7 @@ impl Engine {
 
     /// The next deadline.
     pub fn next_deadline(&self) -> Time {
-        self.node
-            .poll_timeout()
-            .min(self.egress.next_due())
-            .min(self.next_retired)
-            .min(self.verbs.next_refusal)
+        self.node.poll_timeout().min(self.egress.next_due()).min(self.next_retired)
     }
 
     pub fn stats(&self) -> ContextStats {

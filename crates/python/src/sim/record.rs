@@ -1,8 +1,9 @@
 //! The record of a run as columns: links, paths, time series, log, captured packets.
 
 use openmrc_fabric::Fabric;
-use openmrc_sim::spec::names;
-use openmrc_sim::{Change, LogEvent, Recorder};
+use openmrc_scenario::run::Change;
+use openmrc_scenario::{Engine, Totals, names};
+use openmrc_sim::{LogEvent, Recorder};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
@@ -96,7 +97,7 @@ impl PySimulation {
         };
         let mut columns = Columns::new(py);
         columns.add("time_ps", series.time.iter().copied())?;
-        for (index, (name, _)) in openmrc_sim::Totals::default().named().into_iter().enumerate() {
+        for (index, (name, _)) in Totals::default().named().into_iter().enumerate() {
             columns.add(name, series.totals.iter().map(|totals| totals.named()[index].1))?;
         }
         columns.add("placed", series.placed.iter().copied())?;

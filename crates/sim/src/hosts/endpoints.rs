@@ -4,6 +4,11 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use openmrc_fabric::{EvLayout, Fabric, path::EvError, path::Path};
+use openmrc_scenario::RunError;
+use openmrc_scenario::run::{
+    AdaptiveConfig, Encapsulation, MrcConfig, MrcCongestion, NetworkConfig, Overflow, Routing, SoftwareHosts,
+    SwitchConfig, TransportConfig,
+};
 use openmrc_transport::mrc::{
     self, Capabilities, CcProfile, LoadBalancing, NsccParams, PathConfig, PathModel, QpConfig, SackBatching,
     SwiftParams,
@@ -15,9 +20,6 @@ use openmrc_transport::{EvProfile, PathEntry, PortSet, Span, Time};
 use openmrc_wire::{Ev, Packet};
 
 use super::queue_pair::QueuePair;
-use crate::config::{Encapsulation, NetworkConfig, Overflow, Routing, SoftwareHosts, SwitchConfig};
-use crate::scenario::ScenarioError;
-use crate::transport::{AdaptiveConfig, MrcConfig, MrcCongestion, TransportConfig};
 
 /// Headers of a UET data packet beyond MRC's 40 bytes: PDS 12 and SES 44, no security (UET 1.0).
 const UET_MORE: u32 = 12 + 44 - 40;
@@ -76,7 +78,7 @@ impl Endpoints {
         config: &NetworkConfig,
         switch: &SwitchConfig,
         transport: &TransportConfig,
-    ) -> Result<Self, ScenarioError> {
+    ) -> Result<Self, RunError> {
         let fabric = config.fabric;
         let settings = match transport {
             TransportConfig::Mrc(mrc) => Cow::Borrowed(mrc),
@@ -161,7 +163,7 @@ impl Endpoints {
             template.responder.batching = SackBatching::Turn;
             template.requestor.timeout = QpConfig::timeout_from_exponent(14);
         }
-        template.validate().map_err(|e| ScenarioError::Range {
+        template.validate().map_err(|e| RunError::Range {
             name: e.name,
             value: e.value,
             allowed: e.allowed,
@@ -227,10 +229,7 @@ impl Endpoints {
 }
 
 /// Bytes of the two queue pairs of a connection between two hosts, one message posted.
-pub(crate) fn queue_pair_bytes(
-    config: &NetworkConfig,
-    transport: &TransportConfig,
-) -> Result<u64, ScenarioError> {
+pub(crate) fn queue_pair_bytes(config: &NetworkConfig, transport: &TransportConfig) -> Result<u64, RunError> {
     let switch = config.switch.unwrap_or_else(|| config.default_switch());
     let endpoints = Endpoints::new(config, &switch, transport)?;
     let bytes = |role| {

@@ -1,5 +1,6 @@
 //! Messages are given to queue pairs when they are due, and completions come back.
 
+use openmrc_scenario::HostTotals;
 use openmrc_transport::node::Place;
 use openmrc_transport::{PostError, SendStatus, Time};
 
@@ -9,7 +10,6 @@ use super::posts::{End, Posts};
 use crate::clock::Clock;
 use crate::event::Kind;
 use crate::fabric::FabricState;
-use crate::results::HostTotals;
 use crate::stats::Stats;
 
 impl Hosts {

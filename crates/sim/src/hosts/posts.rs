@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use prefetch_index::prefetch_index;
 
+use openmrc_scenario::MessageResult;
 use openmrc_transport::node::Place;
 use openmrc_transport::{Time, WorkRequest};
 use openmrc_workload::{Connection, Workload};
@@ -13,7 +14,6 @@ use openmrc_workload::{Connection, Workload};
 use crate::clock::Clock;
 use crate::event::{Event, Kind, flag};
 use crate::memory::address_of;
-use crate::results::MessageResult;
 
 /// State of a message.
 #[derive(Clone, Copy, Debug)]

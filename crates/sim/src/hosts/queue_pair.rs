@@ -1,12 +1,11 @@
 //! A queue pair of either transport.
 
+use openmrc_scenario::HostTotals;
 use openmrc_transport::Pressure;
 use openmrc_transport::{
     Fatal, Host, PortSet, PostError, Readiness, Received, Time, Transmit, Transport, WorkRequest,
 };
 use openmrc_transport::{mrc, rocev2};
-
-use crate::results::HostTotals;
 
 /// A queue pair. A match costs less than an indirect call.
 pub(super) enum QueuePair {

@@ -1,9 +1,8 @@
 //! Receive buffers of a host whose NIC is software: as the sockets of the endpoint, one for each port, and one
 //! processor that takes what is in them in the order of arrival.
 
+use openmrc_scenario::run::SoftwareHosts;
 use openmrc_transport::node::Buffers;
-
-use crate::config::SoftwareHosts;
 
 /// Host memory that a packet takes beside its own bytes, as at the endpoint.
 const OVERHEAD: u64 = 1024;

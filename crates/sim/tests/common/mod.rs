@@ -2,7 +2,9 @@
 #![allow(dead_code)]
 
 use openmrc_fabric::{Fabric, Sizing};
-use openmrc_sim::{NetworkConfig, Results, Scenario, World};
+use openmrc_scenario::run::NetworkConfig;
+use openmrc_scenario::{Engine, Results, Run};
+use openmrc_sim::World;
 use openmrc_transport::{Span, Time};
 
 /// 100 Gb/s a port.
@@ -18,7 +20,7 @@ pub fn multiplane(hosts: u32, planes: u32) -> NetworkConfig {
 }
 
 /// Runs to the end and checks that nothing was made or lost on the way that is not accounted for.
-pub fn run(scenario: &Scenario) -> Results {
+pub fn run(scenario: &Run) -> Results {
     let mut world = World::new(scenario).expect("a scenario that can run");
     world.run();
     let results = world.results();
@@ -26,7 +28,7 @@ pub fn run(scenario: &Scenario) -> Results {
     results
 }
 
-pub fn assert_laws(scenario: &Scenario, results: &Results) {
+pub fn assert_laws(scenario: &Run, results: &Results) {
     let t = &results.totals;
     assert_eq!(
         t.launched(),

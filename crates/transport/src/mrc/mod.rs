@@ -156,17 +156,6 @@ impl QueuePair {
         }
     }
 
-    /// As responder: offers the message that waits for a receive to the host again, which has one now, or refuses it
-    /// because it has waited for too long.
-    pub fn receives_posted(&mut self, now: Time, host: &mut dyn Host) {
-        let now = self.shared.advance_clock(now);
-        if let Some(responder) = self.responder.get_mut().filter(|_| self.shared.error.is_none())
-            && let Err(why) = responder.receives_posted(&mut self.shared, now, host)
-        {
-            self.fail(why, SendStatus::FlushErr, host);
-        }
-    }
-
     /// The reason for the ERROR state, if the queue pair is in it.
     pub fn error(&self) -> Option<Fatal> {
         self.shared.error
@@ -377,8 +366,9 @@ impl Transport for QueuePair {
         }
         if self.shared.error.is_none() {
             let is_sending = self.requestor.as_ref().is_some_and(|requestor| requestor.is_sending());
-            let repeats = self.requestor.as_ref().map(|requestor| requestor.arrived_psn());
-            self.shared.probe_condemned(now, is_sending, repeats, host);
+            let arrived =
+                self.requestor.as_ref().map_or(0..0, |requestor| requestor.all_arrived(&self.shared.stats));
+            self.shared.probe_condemned(now, is_sending, arrived, host);
         }
     }
 
@@ -437,6 +427,15 @@ impl Transport for QueuePair {
     #[inline]
     fn is_waiting(&self) -> bool {
         self.requestor.as_ref().is_some_and(|requestor| !requestor.is_quiet(&self.shared))
+    }
+
+    fn receives_posted(&mut self, now: Time, host: &mut dyn Host) {
+        let now = self.shared.advance_clock(now);
+        if let Some(responder) = self.responder.get_mut().filter(|_| self.shared.error.is_none())
+            && let Err(why) = responder.receives_posted(&mut self.shared, now, host)
+        {
+            self.fail(why, SendStatus::FlushErr, host);
+        }
     }
 
     #[inline]

@@ -5,12 +5,18 @@ use openmrc_wire::Packet;
 use super::ids::{PeerId, QpId};
 use super::pressure::Buffers;
 use super::probe_budget::ProbeBudget;
+use super::receive_waits::ReceiveWaits;
 use super::route::{ProbeTimeout, Route};
 use crate::api::{
     AccessError, EvEvent, Fatal, Host, NoReceive, PortSet, RecvDone, SendDone, TrafficClass, Transmit,
 };
 use crate::profile::PathId;
 use crate::time::{Span, Time};
+
+/// No receive is posted for a message with immediate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the receive queue is empty")]
+pub struct ReceiveQueueEmpty;
 
 /// The world that a node lives in. The first methods are those of [`Host`], for one of its queue pairs.
 pub trait NodeHost {
@@ -30,8 +36,10 @@ pub trait NodeHost {
     /// A message with immediate is complete. In order, exactly once each.
     ///
     /// # Errors
-    /// [`NoReceive`] if the receive queue is empty; the queue pair then goes to ERROR, or the message waits.
-    fn recv_done(&mut self, qp: QpId, done: RecvDone) -> Result<(), NoReceive>;
+    /// [`ReceiveQueueEmpty`]. The message then waits, if its queue pair lets it ([`super::Node::set_receive_wait`]): it
+    /// is offered again after [`super::Node::receives_posted`], and with each further packet. Else the queue pair goes
+    /// to ERROR.
+    fn recv_done(&mut self, qp: QpId, done: RecvDone) -> Result<(), ReceiveQueueEmpty>;
 
     /// A path was condemned or came back.
     fn ev_event(&mut self, qp: QpId, event: EvEvent) {
@@ -70,11 +78,18 @@ pub trait NodeHost {
     }
 }
 
+/// What queue pairs share with the others of their node while they call their host.
+pub(super) struct Allowances {
+    pub probe_budget: ProbeBudget,
+    pub receive_waits: ReceiveWaits,
+}
+
 /// A node's driver, for one queue pair.
 pub(super) struct QpHost<'a, H> {
     pub qp: QpId,
     pub host: &'a mut H,
-    pub budget: &'a mut ProbeBudget,
+    pub now: Time,
+    pub allowances: &'a mut Allowances,
 }
 
 impl<H: NodeHost> Host for QpHost<'_, H> {
@@ -89,7 +104,14 @@ impl<H: NodeHost> Host for QpHost<'_, H> {
         self.host.send_done(self.qp, done);
     }
     fn recv_done(&mut self, done: RecvDone) -> Result<(), NoReceive> {
-        self.host.recv_done(self.qp, done)
+        let waits = &mut self.allowances.receive_waits;
+        match self.host.recv_done(self.qp, done) {
+            Ok(()) => {
+                waits.end(self.qp.place);
+                Ok(())
+            }
+            Err(ReceiveQueueEmpty) => Err(waits.without_receive(self.now, self.qp.place)),
+        }
     }
     fn ev_event(&mut self, event: EvEvent) {
         self.host.ev_event(self.qp, event);
@@ -101,7 +123,7 @@ impl<H: NodeHost> Host for QpHost<'_, H> {
         self.host.peer_silence(self.qp, silent);
     }
     fn may_probe_path(&mut self, now: Time) -> bool {
-        self.budget.take(now)
+        self.allowances.probe_budget.take(now)
     }
     fn fatal(&mut self, why: Fatal) {
         self.host.fatal(self.qp, why);

@@ -20,6 +20,7 @@
 //! | `inquiry`, `limits` | asking a peer which ports are up; how many requests are answered |
 //! | `pressure` | how a receiver slows down its senders |
 //! | `probe_budget` | how many probes of condemned paths may be sent |
+//! | `receive_waits` | messages that wait for a receive |
 //! | `host` | the interface that a driver implements |
 
 mod config;
@@ -32,6 +33,7 @@ mod ports;
 mod pressure;
 mod probe_budget;
 mod ready;
+mod receive_waits;
 mod requests;
 mod route;
 mod stats;
@@ -43,7 +45,7 @@ use std::sync::Arc;
 use openmrc_wire::{Body, EndpointOp, Packet};
 
 pub use config::NodeConfig;
-pub use host::NodeHost;
+pub use host::{NodeHost, ReceiveQueueEmpty};
 pub use ids::{PeerId, Place, QpId};
 pub use limits::RequestRates;
 pub use port_mask::PortMaskBase;
@@ -54,12 +56,13 @@ pub use route::{ProbeTimeout, Route};
 pub use stats::NodeStats;
 pub use table::{Numbers, TableFull};
 
-use self::host::QpHost;
+use self::host::{Allowances, QpHost};
 use self::limits::Strangers;
 use self::ports::Ports;
 use self::pressure::{Arrived, ReceivePressure};
 use self::probe_budget::ProbeBudget;
 use self::ready::ReadyRing;
+use self::receive_waits::ReceiveWaits;
 use self::requests::{Question, Requests, endpoint_response};
 use self::table::{Entry, Table};
 use self::timers::{Scheduled, Timers};
@@ -86,7 +89,7 @@ pub struct Node<Q> {
     ready: ReadyRing,
     timers: Timers,
     config: Arc<NodeConfig>,
-    probe_budget: ProbeBudget,
+    allowances: Allowances,
     pressure: ReceivePressure,
     ports: Ports,
     requests: Requests,
@@ -112,7 +115,7 @@ impl<Q: Transport> Node<Q> {
             requests: Requests::new(config.seed, config.numbers.key),
             strangers: Strangers::new(config.request_rates, config.seed),
             pressure: ReceivePressure::new(&config.pressure),
-            probe_budget: ProbeBudget::new(),
+            allowances: Allowances { probe_budget: ProbeBudget::new(), receive_waits: ReceiveWaits::new() },
             stats: NodeStats::default(),
         }
     }
@@ -160,6 +163,7 @@ impl<Q: Transport> Node<Q> {
 
     /// Removes the queue pair of a place, for the transition to RESET. The place stays reserved.
     pub fn disconnect(&mut self, place: Place) -> Option<Q> {
+        self.allowances.receive_waits.forget(place);
         let entry = self.table.get_mut(place)?;
         entry.scheduled = Scheduled::NEVER;
         let (waiting, peer, qp) = (std::mem::take(&mut entry.waiting), entry.peer, entry.qp.take()?);
@@ -223,21 +227,33 @@ impl<Q: Transport> Node<Q> {
     /// Like [`Node::update`], for changes during which the queue pair calls its host.
     pub fn update_with<R>(
         &mut self,
+        now: Time,
         place: Place,
         host: &mut impl NodeHost,
         change: impl FnOnce(&mut Q, &mut dyn Host) -> R,
     ) -> Option<R> {
         let entry = self.table.get_mut(place)?;
         let id = entry.id(place);
-        let budget = &mut self.probe_budget;
-        let result = change(entry.qp.as_mut()?, &mut QpHost { qp: id, host, budget });
+        let allowances = &mut self.allowances;
+        let result = change(entry.qp.as_mut()?, &mut QpHost { qp: id, host, now, allowances });
         self.settle(place);
         Some(result)
     }
 
     /// Sends a queue pair to ERROR.
     pub fn abort(&mut self, now: Time, place: Place, why: Fatal, host: &mut impl NodeHost) {
-        self.update_with(place, host, |qp, host| qp.abort(now, why, host));
+        self.update_with(now, place, host, |qp, host| qp.abort(now, why, host));
+    }
+
+    /// Sets how long a message with immediate may wait for a receive at a queue pair; zero, the default, refuses it at
+    /// once. [`Node::disconnect`] ends the setting.
+    pub fn set_receive_wait(&mut self, place: Place, longest: Span) {
+        self.allowances.receive_waits.set(place, longest);
+    }
+
+    /// Receives were posted: the message that waits for one is offered again.
+    pub fn receives_posted(&mut self, now: Time, place: Place, host: &mut impl NodeHost) {
+        self.update_with(now, place, host, |qp, host| qp.receives_posted(now, host));
     }
 
     // --- packets ---------------------------------------------------------------------------------------------------
@@ -263,7 +279,7 @@ impl<Q: Transport> Node<Q> {
             refused: received.trim == Some(Trim::LastHop),
         };
         self.pressure.on_packet(now, place, receiving, qp, &arrived);
-        qp.handle_packet(now, received, &mut QpHost { qp: id, host, budget: &mut self.probe_budget });
+        qp.handle_packet(now, received, &mut QpHost { qp: id, host, now, allowances: &mut self.allowances });
         self.timers.schedule(scheduled, qp.poll_timeout(), place);
         offer_turn(&mut self.ready, qp, waiting, place);
         if self.ports.watches_traffic()
@@ -374,7 +390,7 @@ impl<Q: Transport> Node<Q> {
             if !ready {
                 *waiting = false;
                 if self.config.feedback_behind_data {
-                    qp.report_early(now, &mut QpHost { qp: id, host, budget: &mut self.probe_budget });
+                    qp.report_early(now, &mut QpHost { qp: id, host, now, allowances: &mut self.allowances });
                 }
                 self.timers.schedule(scheduled, qp.poll_timeout(), place);
                 self.ready.drop_first();
@@ -386,7 +402,7 @@ impl<Q: Transport> Node<Q> {
                 self.ready.end_turn();
                 continue;
             };
-            self.probe_budget.count_data_packet();
+            self.allowances.probe_budget.count_data_packet();
             // While an answer of the peer is outstanding, sending more does not move any deadline earlier.
             if !was_waiting_for_peer {
                 self.timers.schedule(scheduled, qp.poll_timeout(), place);
@@ -394,7 +410,7 @@ impl<Q: Transport> Node<Q> {
             let ends_turn = self.ready.count_sent(self.config.packets_per_turn);
             if ends_turn {
                 if self.config.feedback_behind_data {
-                    qp.report_early(now, &mut QpHost { qp: id, host, budget: &mut self.probe_budget });
+                    qp.report_early(now, &mut QpHost { qp: id, host, now, allowances: &mut self.allowances });
                 }
                 self.ready.end_turn();
             }
@@ -421,7 +437,12 @@ impl<Q: Transport> Node<Q> {
     /// necessary.
     #[inline]
     pub fn poll_timeout(&self) -> Time {
-        self.timers.next().min(self.ports.due()).min(self.requests.due()).min(self.pressure.due())
+        self.timers
+            .next()
+            .min(self.ports.due())
+            .min(self.requests.due())
+            .min(self.pressure.due())
+            .min(self.allowances.receive_waits.due())
     }
 
     /// Handles every deadline that has passed. A call at any other time has no effect.
@@ -443,7 +464,7 @@ impl<Q: Transport> Node<Q> {
             let Entry { qp: Some(qp), waiting, scheduled, receiving, .. } = entry else { continue };
             if qp.poll_timeout() <= now {
                 self.pressure.before_report(receiving, qp);
-                qp.handle_timeout(now, &mut QpHost { qp: id, host, budget: &mut self.probe_budget });
+                qp.handle_timeout(now, &mut QpHost { qp: id, host, now, allowances: &mut self.allowances });
             }
             // The next deadline is at least 1 ps later, so that one queue pair cannot keep this call from returning.
             self.timers.schedule(scheduled, qp.poll_timeout().max(now + Span(1)), place);
@@ -455,6 +476,18 @@ impl<Q: Transport> Node<Q> {
         }
         if self.pressure.due() <= now {
             self.pressure.look(now, &mut self.table, || host.receive_buffers());
+        }
+        if self.allowances.receive_waits.due() <= now {
+            self.refuse_overdue(now, host);
+        }
+    }
+
+    /// Refuses the messages that have waited for a receive for too long, unless receives have been posted meanwhile.
+    #[cold]
+    fn refuse_overdue(&mut self, now: Time, host: &mut impl NodeHost) {
+        while let Some(place) = self.allowances.receive_waits.overdue(now) {
+            self.receives_posted(now, place, host);
+            self.allowances.receive_waits.end(place);
         }
     }
 

@@ -233,6 +233,7 @@ impl<T: Subject> World<T> {
                 all,
                 T::create(now, &config),
             );
+            driven.node.set_receive_wait(places[side], self.scenario.receive_wait);
             self.ends.push(End {
                 record: Record {
                     config,
@@ -247,7 +248,8 @@ impl<T: Subject> World<T> {
                     probes_unanswered: 0,
                     fast_probes: 0,
                     receives: self.scenario.receives,
-                    no_receive: self.scenario.no_receive,
+                    receive_wait: self.scenario.receive_wait,
+                    waits_since: None,
                     local_up: all,
                     peer_up: all,
                 },

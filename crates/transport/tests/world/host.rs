@@ -1,10 +1,9 @@
 //! The [`NodeHost`] of the world's nodes: it checks every call before it actions on it.
 
 use openmrc_transport::mrc::QpConfig;
-use openmrc_transport::node::{Buffers, NodeHost, PeerId, ProbeTimeout, QpId, Route};
+use openmrc_transport::node::{Buffers, NodeHost, PeerId, ProbeTimeout, QpId, ReceiveQueueEmpty, Route};
 use openmrc_transport::{
-    AccessError, EvChange, EvEvent, Fatal, NoReceive, PortSet, RecvDone, SendDone, Span, Time, TrafficClass,
-    Transmit,
+    AccessError, EvChange, EvEvent, Fatal, PortSet, RecvDone, SendDone, Span, Time, TrafficClass, Transmit,
 };
 use openmrc_wire::{Body, Packet};
 
@@ -27,9 +26,10 @@ pub struct Record {
     pub silences: Vec<(Time, bool)>,
     /// When a packet came last that its peer had sent, by the local clock.
     pub heard_at: Time,
-    /// Receives posted, and what becomes of a message that finds none.
+    /// Receives posted, how long a message waits that finds none, and since when one does, by the local clock.
     pub receives: u64,
-    pub no_receive: NoReceive,
+    pub receive_wait: Span,
+    pub waits_since: Option<Time>,
     /// Probes sent since a SACK came last.
     pub probes_unanswered: u32,
     /// Probes sent in the class of feedback.
@@ -182,16 +182,18 @@ impl NodeHost for View<'_> {
         self.judge(end, verdict);
     }
 
-    fn recv_done(&mut self, qp: QpId, done: RecvDone) -> Result<(), NoReceive> {
+    fn recv_done(&mut self, qp: QpId, done: RecvDone) -> Result<(), ReceiveQueueEmpty> {
         let end = end_of(qp);
         self.trace.note(self.now, b'R', [end as u64, u64::from(done.imm), u64::from(done.byte_len)], || {
             format!("{end} receives {done:?}")
         });
+        let local = self.local;
         let record = self.record(qp);
         if record.receives == 0 {
-            return Err(record.no_receive);
+            record.waits_since.get_or_insert(local);
+            return Err(ReceiveQueueEmpty);
         }
-        record.receives -= 1;
+        (record.receives, record.waits_since) = (record.receives - 1, None);
         let peer = record.peer;
         let verdict = self.flows[peer].on_recv_done(&done);
         self.judge(end, verdict);
@@ -239,6 +241,13 @@ impl NodeHost for View<'_> {
     fn fatal(&mut self, qp: QpId, why: Fatal) {
         let (end, now) = (end_of(qp), self.now);
         self.trace.note(now, b'F', [end as u64, 0, 0], || format!("{end} fails: {why}"));
+        let local = self.local;
+        let record = self.record(qp);
+        let waited = record.waits_since.map(|since| local.since(since));
+        let longest = record.receive_wait;
+        if why == Fatal::NoReceive && waited.is_none_or(|waited| waited < longest) {
+            self.judge(end, Err(format!("refuses a message that has waited {waited:?}, not {longest:?}")));
+        }
         if self.record(qp).fatal.replace((now, why)).is_some() {
             self.judge(end, Err(format!("fails a second time: {why}")));
         }

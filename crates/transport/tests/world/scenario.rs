@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use openmrc_transport::mrc::{CcProfile, PathConfig, PathModel, QpConfig};
 use openmrc_transport::node::{NodeConfig, PressureConfig};
-use openmrc_transport::{EvProfile, NoReceive, PathEntry, PathId, PortSet, Span, Time};
+use openmrc_transport::{EvProfile, PathEntry, PathId, PortSet, Span, Time};
 use openmrc_wire::Ev;
 
 use super::network::{Health, Impairments};
@@ -112,9 +112,9 @@ pub struct Scenario {
     /// Paths differ in delay by up to this time.
     pub skew: Span,
     pub pairs: Vec<Pair>,
-    /// Receives that each end has posted at the beginning, and what becomes of a message that finds none.
+    /// Receives that each end has posted at the beginning, and how long a message waits that finds none.
     pub receives: u64,
-    pub no_receive: NoReceive,
+    pub receive_wait: Span,
     pub impairments: Impairments,
     pub queues: Option<Queues>,
     /// Configuration of all nodes.
@@ -156,7 +156,7 @@ impl Scenario {
             skew: Span::ZERO,
             pairs: Vec::new(),
             receives: u64::MAX,
-            no_receive: NoReceive::Refused,
+            receive_wait: Span::ZERO,
             impairments: Impairments::calm(),
             queues: None,
             node: NodeConfig::hardware(PortSet::first(ports), Span::from_micros(10), PressureConfig::Off),

@@ -1,6 +1,6 @@
 """What all parts of a scenario have in common: their defaults and their checks are those of the core.
 
-The models mirror the types of ``crates/sim/src/spec``, name by name and field by field. A field that is left
+The models mirror the types of ``crates/scenario/src``, name by name and field by field. A field that is left
 open is not handed over: the core fills it in.
 """
 

@@ -109,9 +109,8 @@ impl Requestor {
         }
 
         // A duplicate of what had arrived before was a probe of full size.
-        let proves_path = answered.probe.is_some()
-            || answered.seq.is_some_and(|seq| seq < self.window.base())
-                && answered.path.is_some_and(|index| ConditionProbes::is_awaited(&shared.paths, index));
+        let duplicate = answered.seq.filter(|&seq| seq < self.window.base());
+        let probed = duplicate.and_then(|seq| shared.paths.probed_by_duplicate(sack.entropy, seq));
 
         let bitmap_base = cack.wrapping_add_signed(i64::from(sack.sack_offset));
         let bitmap = (bitmap_base, sack.bitmap);
@@ -156,7 +155,8 @@ impl Requestor {
             self.silence.progress(now);
         }
 
-        if let Some(index) = answered.path {
+        if let Some(index) = probed.or(answered.path) {
+            let proves_path = probe || probed.is_some();
             shared.path_answered(now, index, proves_path, sack.mark, host);
             if proves_order
                 && shared.config.model().ordered

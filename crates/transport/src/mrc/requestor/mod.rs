@@ -23,7 +23,9 @@ mod silence;
 mod start_probe;
 mod window;
 
-use openmrc_wire::{Body, Packet, Psn, Timestamp, Write};
+use std::ops::Range;
+
+use openmrc_wire::{Body, Packet, Timestamp, Write};
 
 pub use sendq::MAX_MESSAGE;
 
@@ -38,6 +40,7 @@ use super::cc::{Flow, NsccParams, nominal};
 use super::config::{PSNS_PER_MPR, QpConfig, RequestorConfig};
 use super::paths::EvIndex;
 use super::shared::Shared;
+use super::stats::Counters;
 use crate::api::{
     Fatal, Host, PortSet, PostError, Readiness, SendDone, SendStatus, TrafficClass, Transmit, WorkRequest,
 };
@@ -142,9 +145,11 @@ impl Requestor {
         !self.window.is_empty()
     }
 
-    /// The PSN before the oldest that is outstanding: to the responder, a packet with it is a duplicate.
-    pub fn arrived_psn(&self) -> Psn {
-        wire(self.window.base()).offset(-1)
+    /// The packets that have all arrived: to the responder, each of them is a duplicate.
+    pub fn all_arrived(&self, stats: &Counters) -> Range<Seq> {
+        let (base, next) = (self.window.base(), self.window.next());
+        let first_sent = stats.data_packets - u64::from(stats.retransmits);
+        next.saturating_sub(first_sent)..base
     }
 
     /// Whether no answer is outstanding: every packet and message sent was acknowledged, and unsent data has a port to

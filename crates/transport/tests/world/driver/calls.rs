@@ -159,7 +159,7 @@ impl<T: Subject> World<T> {
     pub(super) fn tick_end(&mut self, end: usize) {
         let place = self.ends[end].place;
         self.call(self.ends[end].record.node, None, Most::PerTimeout, |node, now, host| {
-            node.update_with(place, host, |qp, host| qp.handle_timeout(now, host));
+            node.update_with(now, place, host, |qp, host| qp.handle_timeout(now, host));
         });
     }
 

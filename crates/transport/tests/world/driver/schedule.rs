@@ -47,7 +47,7 @@ impl<T: Subject> World<T> {
                 record.receives = record.receives.saturating_add(count);
                 let (node, place) = (record.node, self.ends[end].place);
                 self.call(node, None, Most::PerTimeout, |node, now, host| {
-                    node.update_with(place, host, |qp, host| qp.receives_posted(now, host));
+                    node.receives_posted(now, place, host);
                 });
                 self.service(node);
             }
