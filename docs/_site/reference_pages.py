@@ -24,6 +24,7 @@ MODULES = {
     "openmrc.switchconf": "Configurations of switches, and their verification",
     "openmrc.lab": "Fabrics in network namespaces",
     "openmrc.localise": "Which part has failed",
+    "openmrc.operate.locate": "Which part of a running fabric has failed",
     "openmrc.sim": "The simulator",
     "openmrc.wire": "Packets",
     "openmrc.units": "Sizes, rates, times and shares as text",

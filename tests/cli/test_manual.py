@@ -12,7 +12,7 @@ from openmrc.cli._examples import EXAMPLES
 from tests.helpers.commands import run, unknown_words
 
 COMMANDS = dict(_options.commands())
-NEED_MORE = {"train-demo", "put", "serve", "run", "decode", "reproduce", "tune", "demo", "sweep"}
+NEED_MORE = {"train-demo", "put", "serve", "run", "decode", "reproduce", "tune", "demo", "sweep", "locate"}
 """Commands whose examples need a peer, a file or torch, or take long; pages that are followed have some."""
 ALONE = [
     line

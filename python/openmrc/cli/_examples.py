@@ -23,6 +23,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "config": ("openmrc config lab.yaml --platform frr --out configs",),
     "verify": ("openmrc verify configs",),
+    "locate": ("openmrc locate lab.yaml", "openmrc locate lab.yaml --follow"),
+    "lab locate": ("sudo openmrc lab locate",),
     "lab up": ("sudo openmrc lab up lab.yaml",),
     "lab down": ("sudo openmrc lab down",),
     "lab status": ("sudo openmrc lab status",),
