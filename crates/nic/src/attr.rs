@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use openmrc_transport::mrc::{Capabilities, QpConfig, RequestorConfig, RetrySchedule};
 use openmrc_transport::Span;
+use openmrc_transport::mrc::{Capabilities, QpConfig, RequestorConfig, RetrySchedule};
 
 use crate::memory_table::Access;
 use crate::qp_state::{AttrMask, QpState};
