@@ -144,7 +144,7 @@ class Dscp(Model):
     trimmed_last_hop: Annotated[StrictInt, Field(ge=0, le=63)] = _DSCP["trimmed_last_hop"]
     """Data that the receiver's own T0 has trimmed."""
     control: Annotated[StrictInt, Field(ge=0, le=63)] = _DSCP["control"]
-    """Acknowledgments, probes and port status updates."""
+    """Acknowledgments, refusals, answers to probes, and port status updates."""
 
     @model_validator(mode="after")
     def _all_differ(self) -> Self:
