@@ -19,8 +19,8 @@ MOST_LETTERS = 150
 HEAD = """# Seven walks
 
 The tutorials, followed by `make walks` from top to bottom in an empty directory: what was typed, the first
-lines of what came, and how long each step took on {processors} processors that others used as well. Reading is
-not counted.
+lines of what came, and how long each step took on {processors} processors that others used as well. Reading
+is not counted.
 
 | tutorial | steps | seconds |
 |---|---|---|

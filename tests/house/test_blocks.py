@@ -42,6 +42,7 @@ def test_what_a_page_shows_works_and_prints_what_it_says(page, tmp_path):
     if page.name == "c.md":
         need_compiler()
         need_tool("ib_write_bw", "perftest")
+        need_tool("ss", "iproute2")
     walk(page, tmp_path)
 
 
