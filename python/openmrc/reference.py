@@ -146,7 +146,9 @@ def rows(model: type[BaseModel], sources: dict[tuple[str, str], str]) -> Iterato
         )
         if name == "kind" and "const" in own[name]:
             default = "required"
-        source = sources.get((model.__name__, name), "")
+        # What several types have in common is said once, at the type that they are derived from.
+        said = [sources[each.__name__, name] for each in model.__mro__ if (each.__name__, name) in sources]
+        source = said[0] if said and default != "required" else ""
         yield Row(name, _values(about, own[name]), unit, default, " ".join(meaning.split()), source)
 
 
@@ -221,10 +223,13 @@ def _range(kind: str, about: dict[str, Any]) -> str:
 
 
 def _docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """The text below each field in the source of a class."""
+    """The text below each field in the source of a class and of the classes that it is derived from."""
     body = ast.parse(textwrap.dedent(inspect.getsource(model))).body[0]
     assert isinstance(body, ast.ClassDef)
     found: dict[str, str] = {}
+    for base in model.__bases__:
+        if issubclass(base, Part) and base is not Part:
+            found |= _docstrings(base)
     for field, text in zip(body.body, body.body[1:], strict=False):
         if not isinstance(field, ast.AnnAssign) or not isinstance(text, ast.Expr):
             continue
