@@ -33,7 +33,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 say = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: gallery site wheels help demo test test-rust test-python test-bare test-torch judges long truth bench mutants mutants-python lint format docs fuzz wheel venv lock clean FORCE
+.PHONY: walks man gallery site wheels help demo test test-rust test-python test-bare test-torch judges long truth bench mutants mutants-python lint format docs fuzz wheel venv lock clean FORCE
 FORCE:
 
 help: ## this list
@@ -253,9 +253,15 @@ site: $(STAMPS)/wheel $(STAMPS)/docs ## the pages of docs with a search and the 
 	$(call say,Site)
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet --builder html docs site
 
+man: $(STAMPS)/wheel ## manual pages of all commands in man/man1, from the same texts as their help
+	$(BIN)/python -m openmrc.cli._manual man/man1
+
+walks: $(STAMPS)/wheel ## follow the tutorials and write docs/walks.md, with times
+	$(BIN)/python -m tests.helpers.walks docs/walks.md
+
 gallery: $(STAMPS)/wheel ## make the pictures of the pages anew; GALLERY='planes.png ...' only these
 	$(call say,Pictures)
 	$(BIN)/python docs/_site/gallery.py $(GALLERY)
 
 clean: ## remove .venv, stamps, wheels, the site and the cargo target directory
-	rm -rf $(VENV) $(TORCH) $(STAMPS) $(TARGET) dist site docs/reference
+	rm -rf $(VENV) $(TORCH) $(STAMPS) $(TARGET) dist site man docs/reference
