@@ -62,10 +62,16 @@ $(STAMPS)/sources: FORCE
 
 # The C interface goes into the wheel as files of the Python package, without the symbols that only a debugger reads.
 C_FILES := python/openmrc
+# libibverbs.so.1 leads programs that load it by name to the library; rustc cannot give functions versions. The compiler
+# is put before this.
+LIBIBVERBS := -shared -fPIC -O2 -Wall -Wextra -Werror -s -Wl,-soname,libibverbs.so.1 -Wl,-z,nodelete \
+    -Wl,--version-script=crates/capi/libibverbs/libibverbs.map crates/capi/libibverbs/libibverbs.c -ldl \
+    -o $(C_FILES)/lib/libibverbs/libibverbs.so.1
 define c_interface
-	@mkdir -p $(C_FILES)/lib $(C_FILES)/include
-	@rm -f $(C_FILES)/lib/* $(C_FILES)/include/*
+	@rm -rf $(C_FILES)/lib $(C_FILES)/include
+	@mkdir -p $(C_FILES)/lib/libibverbs $(C_FILES)/include
 	cp $(1)/libopenmrc.so $(C_FILES)/lib/libopenmrc.so.0
+	$(CC) $(LIBIBVERBS)
 	cp crates/capi/include/*.h $(C_FILES)/include/
 endef
 
@@ -96,12 +102,13 @@ $(ZIG)/stamp: requirements-wheels.lock $(STAMPS)/venv
 wheels: $(ZIG)/stamp ## wheels for x86-64 and aarch64 in dist/, for Linux with glibc 2.28 or later, checked
 	$(call say,Wheels for $(TARGETS))
 	@rm -rf dist
-	@mkdir -p $(C_FILES)/lib $(C_FILES)/include && cp crates/capi/include/*.h $(C_FILES)/include/
+	@mkdir -p $(C_FILES)/lib/libibverbs $(C_FILES)/include && cp crates/capi/include/*.h $(C_FILES)/include/
 	for target in $(TARGETS); do \
 	    [[ -d $$(rustc --print sysroot)/lib/rustlib/$$target-unknown-linux-gnu ]] || rustup target add "$$target-unknown-linux-gnu"; \
 	    PATH="$(CURDIR)/$(ZIG)/bin:$$PATH" cargo zigbuild --locked --release --package openmrc-capi \
 	        --target "$$target-unknown-linux-gnu.$(GLIBC_VERSION)"; \
 	    cp $(TARGET)/$$target-unknown-linux-gnu/release/libopenmrc.so $(C_FILES)/lib/libopenmrc.so.0; \
+	    $(ZIG)/bin/python -m ziglang cc -target "$$target-linux-gnu.$(GLIBC_VERSION)" $(LIBIBVERBS); \
 	    PATH="$(CURDIR)/$(ZIG)/bin:$$PATH" $(BIN)/maturin build --release --zig --target "$$target-unknown-linux-gnu" \
 	        --compatibility $(GLIBC) --interpreter python3.11 --out dist; \
 	done
