@@ -78,7 +78,13 @@ fn open_nic(device: &Device) -> Result<(nic::Context, u16)> {
             Err(nic::Error::Os { source, .. }) if source.raw_os_error() == Some(libc::EADDRINUSE) => {}
             Err(error) => {
                 // Nothing else tells the user which address or limit it was.
-                told::once(format!("device {}: {error}", device.name()));
+                let full = matches!(&error, nic::Error::Os { source, .. } if source.raw_os_error() == Some(libc::EMFILE));
+                let hint = if full {
+                    "; fewer evs_per_port, or raise_descriptor_limit = true, in OPENMRC_CONFIG help"
+                } else {
+                    ""
+                };
+                told::once(format!("device {}: {error}{hint}", device.name()));
                 return Err(error.into());
             }
         }
