@@ -1,4 +1,4 @@
-"""Mooncake's transfer engine, unmodified, over MRC: it loads libibverbs and looks for the device's files itself.
+"""Mooncake's transfer engine, unmodified, over MRC: it loads libibverbs and looks for files of the device.
 
 It runs where `mooncake-transfer-engine-non-cuda` is installed for this interpreter; it is 46 MB.
 """
