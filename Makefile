@@ -92,12 +92,14 @@ $(ZIG)/stamp: requirements-wheels.lock $(STAMPS)/venv
 wheels: $(ZIG)/stamp ## wheels for x86-64 and aarch64 in dist/, for Linux with glibc 2.28 or later, checked
 	$(call say,Wheels for $(TARGETS))
 	@rm -rf dist
-	@mkdir -p $(C_FILES)/lib $(C_FILES)/include && cp crates/capi/include/*.h $(C_FILES)/include/
+	@mkdir -p $(C_FILES)/lib/libibverbs $(C_FILES)/include && cp crates/capi/include/*.h $(C_FILES)/include/
 	for target in $(TARGETS); do \
 	    [[ -d $$(rustc --print sysroot)/lib/rustlib/$$target-unknown-linux-gnu ]] || rustup target add "$$target-unknown-linux-gnu"; \
 	    PATH="$(CURDIR)/$(ZIG)/bin:$$PATH" cargo zigbuild --locked --release --package openmrc-capi \
 	        --target "$$target-unknown-linux-gnu.$(GLIBC_VERSION)"; \
 	    cp $(TARGET)/$$target-unknown-linux-gnu/release/libopenmrc.so $(C_FILES)/lib/libopenmrc.so.0; \
+	    $(ZIG)/bin/python -m ziglang cc -target "$$target-linux-gnu.$(GLIBC_VERSION)" @crates/capi/libibverbs/flags \
+	        -o $(C_FILES)/lib/libibverbs/libibverbs.so.1; \
 	    PATH="$(CURDIR)/$(ZIG)/bin:$$PATH" $(BIN)/maturin build --release --zig --target "$$target-unknown-linux-gnu" \
 	        --compatibility $(GLIBC) --interpreter python3.11 --out dist; \
 	done
