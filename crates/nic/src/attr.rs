@@ -2,16 +2,15 @@
 
 use std::net::SocketAddr;
 
-use openmrc_transport::mrc::{Capabilities, QpConfig, RequestorConfig, RetrySchedule};
 use openmrc_transport::Span;
+use openmrc_transport::mrc::{Capabilities, QpConfig, RequestorConfig, RetrySchedule};
 
 use crate::memory_table::Access;
 use crate::qp_state::{AttrMask, QpState};
 
 pub use openmrc_transport::mrc::DEFAULT_PATH_MTU;
 
-/// Default of [`QpAttr::timeout`]: 17 ms. A process may not be scheduled for some milliseconds.
-pub const DEFAULT_TIMEOUT: u8 = 14;
+pub use openmrc_transport::presets::software::TIMEOUT as DEFAULT_TIMEOUT;
 
 /// Default of [`QpAttr::exp_cnt`]. When the linear retries and these have ended, a peer has been silent for 34 s: more
 /// than twice the 15 s for which a debugger, a snapshot of a virtual machine or a full disk may stop a process.

@@ -8,7 +8,7 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | `scenario`, `topology`, `network`, `switch`, `transport`, `traffic`, `faults`, `record` | the fields that people write |
+//! | `scenario`, `topology`, `network`, `switch`, `transport`, `traffic`, `faults`, `record` | the fields that people write; `fault_fields` how faults are written |
 //! | `flows`, `collective`, `training`, `recorded` | patterns of traffic with more to say |
 //! | [`numbers`], [`names`], `ranks` | numbers in their ranges; links, ports, switches and hosts by name |
 //! | `read`, `schema`, `error` | from JSON, with the place of an error; the JSON Schema |
@@ -21,6 +21,7 @@ mod collective;
 mod engine;
 mod error;
 mod estimate;
+mod fault_fields;
 mod faults;
 mod files;
 mod filling;
@@ -48,17 +49,14 @@ pub use collective::{Collective, Operation};
 pub use engine::{Engine, Progress};
 pub use error::{ScenarioError, Step};
 pub use estimate::{Estimate, Memory};
-pub use faults::{
-    BitErrors, Broken, Down, Effect, Fault, Flap, Loss, NicPort, RandomFailures, Reboot, Slow, Targets,
-    Transceiver,
-};
+pub use faults::{Fault, Targets, When, Which};
 pub use flows::{Flow, Flows};
 pub use footprint::Footprint;
 pub use network::{Network, Software};
 pub use ranks::Volume;
 pub use record::{All, Capture, Links, Record};
 pub use recorded::Recorded;
-pub use results::{FabricTotals, HostTotals, MessageResult, Results, Totals};
+pub use results::{FabricTotals, HostTotals, MessageResult, Results, StepResult, Totals};
 pub use run::{Run, RunError};
 pub use scenario::{Checked, Scenario};
 pub use schema::{check_part, json_schema};

@@ -1,6 +1,7 @@
 //! How fast and long the parts of the fabric are, and how packets find their way.
 
 use openmrc_transport::mrc::DEFAULT_PATH_MTU;
+use openmrc_transport::presets::software;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -87,8 +88,8 @@ impl Default for Software {
             receive_buffer: Whole::of(212_992),
             // What one processor core takes from sockets.
             service_rate: Whole::of(20_000_000_000),
-            burst: Whole::of(15),
-            base_rtt_us: Micros::of(500.0),
+            burst: Whole::of(software::BURST.into()),
+            base_rtt_us: Micros::of(software::BASE_RTT.as_nanos() as f64 / 1e3),
         }
     }
 }

@@ -61,8 +61,8 @@ pub(crate) fn inner<T: DeserializeOwned, E: serde::de::Error>(value: Value) -> R
 pub(crate) fn take_kind<E: serde::de::Error>(fields: &mut Map<String, Value>) -> Result<String, E> {
     match fields.remove("kind") {
         Some(Value::String(kind)) => Ok(kind),
-        Some(other) => Err(E::custom(format!("{INNER}kind{INNER}{other} is not the name of a kind"))),
-        None => Err(E::custom(format!("{INNER}kind{INNER}this field is missing"))),
+        Some(other) => Err(at_field("kind", &format!("{other} is not the name of a kind"))),
+        None => Err(at_field("kind", "this field is missing")),
     }
 }
 
@@ -99,7 +99,7 @@ macro_rules! by_kind {
                 let mut fields = serde_json::Map::deserialize(deserializer)?;
                 match $crate::read::take_kind::<D::Error>(&mut fields)?.as_str() {
                     $($kind => $crate::read::inner(fields.into()).map($name::$variant),)+
-                    other => Err($crate::read::unknown_kind(other, Self::KINDS)),
+                    other => Err($crate::read::unknown_kind(other, Self::KINDS.iter().map(|kind| kind.0))),
                 }
             }
         }
@@ -108,7 +108,12 @@ macro_rules! by_kind {
 pub(crate) use by_kind;
 
 /// The error of a kind that does not exist.
-pub(crate) fn unknown_kind<E: serde::de::Error>(kind: &str, kinds: &[(&str, &str)]) -> E {
-    let names: Vec<&str> = kinds.iter().map(|&(name, _)| name).collect();
-    E::custom(format!("{INNER}kind{INNER}{kind} is none of {}", names.join(", ")))
+pub(crate) fn unknown_kind<'a, E: serde::de::Error>(kind: &str, kinds: impl Iterator<Item = &'a str>) -> E {
+    let names: Vec<&str> = kinds.collect();
+    at_field("kind", &format!("{kind} is none of {}", names.join(", ")))
+}
+
+/// The error of a field, found after its type has been found in the fields.
+pub(crate) fn at_field<E: serde::de::Error>(field: &str, message: &str) -> E {
+    E::custom(format!("{INNER}{field}{INNER}{message}"))
 }

@@ -106,8 +106,8 @@ impl Record {
         }
     }
 
-    /// What a run writes down. `patterns` are the ends of the patterns' messages.
-    pub(crate) fn config(&self, fabric: &Fabric, patterns: Vec<u32>) -> Result<RecordConfig, ScenarioError> {
+    /// What a run writes down.
+    pub(crate) fn config(&self, fabric: &Fabric) -> Result<RecordConfig, ScenarioError> {
         // A name that does not exist is wrong whether a series is taken or not.
         let links = self.links.numbers(fabric)?;
         let interval = self.interval_us.map(Duration::span);
@@ -119,7 +119,6 @@ impl Record {
             ports: self.ports,
             paths: self.evs,
             capture,
-            patterns,
         })
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use openmrc_transport::Span;
 use openmrc_workload::{
-    Workload, chakra,
+    Task, Workload, chakra,
     replay::{self, Groups},
 };
 use schemars::JsonSchema;
@@ -59,15 +59,16 @@ impl Recorded {
 
     pub(crate) fn volume(&self) -> Volume {
         let connections = self.job.connections.iter().filter(|ends| ends.src != ends.dst).count();
-        Volume::new(self.job.messages.len() as u64, connections as u64)
+        Volume::new(self.job.tasks.len() as u64, connections as u64)
     }
 
     /// The longest computation of a rank.
     pub(crate) fn computation_us(&self) -> f64 {
         let mut by_host: HashMap<u32, u64> = HashMap::new();
-        for message in &self.job.messages {
-            *by_host.entry(self.job.connections[message.connection as usize].src).or_default() +=
-                message.takes.0;
+        for task in &self.job.tasks {
+            if let Task::Compute { host, takes, .. } = *task {
+                *by_host.entry(host).or_default() += takes.0;
+            }
         }
         by_host.values().map(|&takes| Span(takes).as_secs_f64() * 1e6).fold(0.0, f64::max)
     }
@@ -80,7 +81,7 @@ impl Recorded {
 
     /// Bytes of the longest message.
     pub(crate) fn longest(&self) -> u32 {
-        self.job.messages.iter().map(|message| message.bytes).max().unwrap_or(0)
+        self.job.tasks.iter().filter_map(Task::bytes).max().unwrap_or(0)
     }
 
     pub(crate) fn workload(&self) -> Workload {

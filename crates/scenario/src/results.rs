@@ -1,10 +1,18 @@
-//! The results of a run: the fate of each message, and counters that are added up as events happen.
+//! The results of a run: the fate of each message, the steps of jobs, and counters that are added up as events happen.
 
 use openmrc_transport::Time;
 
 /// The fate of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MessageResult {
+    /// The host that sends it.
+    pub src: u32,
+    /// The host that receives it.
+    pub dst: u32,
+    /// Its length.
+    pub bytes: u32,
+    /// The pattern of traffic that it is of.
+    pub pattern: u32,
     /// When it was posted; [`Time::NEVER`] if it was not.
     pub posted: Time,
     /// When its last byte was in place at the responder; [`Time::NEVER`] if it is not.
@@ -13,6 +21,17 @@ pub struct MessageResult {
     pub completed: Time,
     /// Its queue pair went to ERROR.
     pub failed: bool,
+}
+
+/// The end of a step of a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StepResult {
+    /// The pattern of traffic that is the job.
+    pub pattern: u32,
+    /// Which step, from 0.
+    pub step: u32,
+    /// When the last rank reached its end; [`Time::NEVER`] if one did not.
+    pub end: Time,
 }
 
 /// Counters of a run. Every packet launched ends as arrived, stray or dropped, or is still in flight.
@@ -193,8 +212,10 @@ impl FabricTotals {
 pub struct Results {
     /// When it ended.
     pub end: Time,
-    /// By message.
+    /// By message, in the order of the workload. Computations are no messages.
     pub messages: Vec<MessageResult>,
+    /// Steps of jobs, by pattern and number.
+    pub steps: Vec<StepResult>,
     /// Counters.
     pub totals: Totals,
     /// Packets still in flight at the end.

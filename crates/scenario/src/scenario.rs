@@ -133,7 +133,7 @@ impl Scenario {
         for (index, fault) in scenario.faults.iter().enumerate() {
             fault.check_fit(&network).map_err(|error| error.inside(index).inside("faults"))?;
         }
-        scenario.record.config(&fabric, Vec::new()).map_err(|error| error.inside("record"))?;
+        scenario.record.config(&fabric).map_err(|error| error.inside("record"))?;
         Ok(Checked { scenario, network })
     }
 }
@@ -179,12 +179,10 @@ impl Checked {
             return Err(ScenarioError::at("threads", message));
         }
         let mut workload = Workload::default();
-        let mut patterns = Vec::new();
         for pattern in &self.scenario.traffic {
             workload.append(&pattern.workload(&self.network));
-            patterns.push(workload.messages.len() as u32);
         }
-        self.build_with(workload, patterns, own)
+        self.build_with(workload, own)
     }
 
     /// Builds the network with its faults, without traffic, and throws it away: finds what only building finds.
@@ -192,17 +190,12 @@ impl Checked {
     /// # Errors
     /// [`ScenarioError`] for the first thing that is wrong, with its place.
     pub fn try_network<E: Engine>(&self) -> Result<(), ScenarioError> {
-        let run = self.build_with(Workload::default(), Vec::new(), OwnParts::default())?;
+        let run = self.build_with(Workload::default(), OwnParts::default())?;
         E::new(&run)?;
         Ok(())
     }
 
-    fn build_with(
-        &self,
-        workload: Workload,
-        patterns: Vec<u32>,
-        own: OwnParts,
-    ) -> Result<Run, ScenarioError> {
+    fn build_with(&self, workload: Workload, own: OwnParts) -> Result<Run, ScenarioError> {
         let scenario = &self.scenario;
         let fabric = &self.network.fabric;
         let mut faults = Vec::new();
@@ -216,7 +209,7 @@ impl Checked {
             workload,
             faults,
             limit: scenario.limit_us.time(),
-            record: scenario.record.config(fabric, patterns).map_err(|error| error.inside("record"))?,
+            record: scenario.record.config(fabric).map_err(|error| error.inside("record"))?,
             threads: scenario.threads.u32(),
         })
     }

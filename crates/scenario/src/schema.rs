@@ -4,9 +4,7 @@ use serde_json::Value;
 
 use crate::collective::Collective;
 use crate::error::ScenarioError;
-use crate::faults::{
-    BitErrors, Broken, Down, Fault, Flap, Loss, NicPort, RandomFailures, Reboot, Slow, Transceiver,
-};
+use crate::faults::Fault;
 use crate::flows::Flows;
 use crate::network::{Network, Software};
 use crate::read;
@@ -32,7 +30,10 @@ macro_rules! parts {
                     let check: fn($part) -> Result<(), ScenarioError> = $check;
                     check(read::from_json::<$part>(text)?)
                 })+
-                other => Err(ScenarioError::new(format!("{other} is not a part of a scenario"))),
+                other => match Fault::check_titled(other, text) {
+                    Some(checked) => checked,
+                    None => Err(ScenarioError::new(format!("{other} is not a part of a scenario"))),
+                },
             }
         }
     };
@@ -44,10 +45,6 @@ fn unchecked<T>(_: T) -> Result<(), ScenarioError> {
 }
 
 fn pattern<T: Into<Pattern>>(part: T) -> Result<(), ScenarioError> {
-    part.into().check()
-}
-
-fn fault<T: Into<Fault>>(part: T) -> Result<(), ScenarioError> {
     part.into().check()
 }
 
@@ -73,16 +70,6 @@ parts! {
     Collective: pattern,
     Training: pattern,
     Recorded: pattern,
-    Down: fault,
-    Loss: fault,
-    BitErrors: fault,
-    Slow: fault,
-    Flap: fault,
-    Reboot: fault,
-    NicPort: fault,
-    Transceiver: fault,
-    Broken: fault,
-    RandomFailures: fault,
     Record: |record| record.check(),
     Capture: unchecked,
 }

@@ -138,7 +138,7 @@ impl Training {
 
     pub(crate) fn workload(&self, hosts: u32) -> Workload {
         let ranks = members(self.ranks.as_deref(), hosts);
-        let training = training::Training {
+        let layout = training::ParallelLayout {
             data: self.data.u32(),
             tensor: self.tensor.u32(),
             pipeline: self.pipeline.u32(),
@@ -152,7 +152,7 @@ impl Training {
             expert_bytes: self.expert_bytes.get(),
             gradient_bytes: self.gradient_bytes.get(),
         };
-        let used = usize::try_from(training.ranks()).unwrap_or(usize::MAX).min(ranks.len());
-        training.workload(&ranks[..used])
+        let used = usize::try_from(layout.ranks()).unwrap_or(usize::MAX).min(ranks.len());
+        layout.workload(&ranks[..used])
     }
 }

@@ -2,7 +2,7 @@
 
 use openmrc_scenario::run::{NetworkConfig, TransportConfig};
 use openmrc_scenario::{Footprint, RunError};
-use openmrc_workload::{Connection, Message};
+use openmrc_workload::{Connection, Task};
 
 use crate::event::Event;
 use crate::fabric;
@@ -10,7 +10,7 @@ use crate::hosts;
 use crate::slab::Slab;
 
 /// Measured: columns, their copies on the way to Python, and the lists of the summary.
-const PER_RESULT: u64 = 135;
+const PER_RESULT: u64 = 111;
 /// Measured: a queue pair's entries in its node's table, timers and list of peers, and what the allocator adds to its
 /// arrays. A queue pair of RoCEv2 has no arrays.
 const AROUND_QUEUE_PAIR: u64 = 520;
@@ -43,8 +43,7 @@ pub(crate) fn footprint(
         per_host: hosts::BYTES_PER_HOST as u64,
         per_active_host: PER_ACTIVE_HOST,
         // Laid out first, then as the simulator and the results have it. Most messages wait for one other.
-        per_message: (size_of::<Message>() + threads * hosts::BYTES_PER_MESSAGE + 4 * size_of::<u32>())
-            as u64,
+        per_message: (size_of::<Task>() + threads * hosts::BYTES_PER_MESSAGE + 4 * size_of::<u32>()) as u64,
         per_result: PER_RESULT,
         per_connection: (size_of::<Connection>() + threads * hosts::BYTES_PER_CONNECTION) as u64 + left,
         per_open_connection: queue_pairs + 2 * around,

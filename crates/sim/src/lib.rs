@@ -24,6 +24,7 @@ mod long_queue;
 mod mailbox;
 mod memory;
 mod partition;
+mod patterns;
 pub mod record;
 mod slab;
 mod stats;

@@ -16,6 +16,7 @@ use crate::footprint::footprint;
 use crate::groups::Groups;
 use crate::hosts::{Endpoints, Hosts, Posts};
 use crate::partition::{Partition, Standing};
+use crate::patterns::Patterns;
 use crate::record::{Captured, NetworkShape, PortView, Recorder, Tally};
 use crate::stats::Stats;
 use crate::threads::Stretch;
@@ -28,6 +29,7 @@ pub struct World {
     /// One for each thread.
     partitions: Vec<Partition>,
     recorder: Option<Box<Recorder>>,
+    patterns: Patterns,
     /// The run ends here at the latest, picoseconds.
     limit: u64,
     /// It has ended there.
@@ -60,9 +62,9 @@ impl Engine for World {
             _ => (Cow::Borrowed(&run.workload), Vec::new()),
         };
         let recorder = recorder_for(run, &layout);
-        let mut tallies = recorder.as_ref().map_or_else(Vec::new, |recorder| {
-            recorder.tallies(&run.record, (workload.messages.len(), &parts), run.threads)
-        });
+        let mut tallies = recorder
+            .as_ref()
+            .map_or_else(Vec::new, |recorder| recorder.tallies(&run.record, &workload, run.threads));
         let faults: Arc<[_]> = run.faults.as_slice().into();
         let posts = Posts::new(&workload, parts);
         let mut partitions = Vec::new();
@@ -80,7 +82,17 @@ impl Engine for World {
             partitions.push(Partition::new(&config, &own, (clock, fabric, hosts, stats), run.limit.0));
         }
         partitions.reverse();
-        Ok(World { config, layout, groups, partitions, recorder, limit: run.limit.0, is_at_limit: false })
+        let patterns = Patterns::new(&run.workload);
+        Ok(World {
+            config,
+            layout,
+            groups,
+            partitions,
+            recorder,
+            patterns,
+            limit: run.limit.0,
+            is_at_limit: false,
+        })
     }
 
     /// To the end of the calendar's slot.
@@ -129,9 +141,11 @@ impl Engine for World {
         let posts = &self.partitions[0].hosts.common.posts;
         let posts_of =
             |host| &self.partitions[self.groups.division.of_host(host) as usize].hosts.common.posts;
+        let (messages, steps) = self.patterns.results(posts.fates(posts_of));
         Results {
             end: Time(self.end()),
-            messages: posts.results(posts_of),
+            messages,
+            steps,
             totals: self.totals(),
             in_flight: self.partitions.iter().map(|p| p.hosts.common.packets.len() as u64).sum(),
             in_flight_bytes: self.partitions.iter().map(Partition::in_flight_bytes).sum(),
@@ -271,5 +285,5 @@ fn recorder_for(run: &Run, layout: &Layout) -> Option<Box<Recorder>> {
         first_interval: (run.network.base_rtt().0 / often).max(1),
         link_ports: &|link| layout.link_ports(link),
     };
-    Some(Box::new(Recorder::new(&run.record, &shape)))
+    Some(Box::new(Recorder::new(&run.record, run.workload.pattern_ends.len().max(1), &shape)))
 }

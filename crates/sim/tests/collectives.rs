@@ -84,13 +84,12 @@ fn simulated(programs: &[Program], slot: u64) -> Vec<Vec<Vec<u64>>> {
     for &(message, after) in &workload.dependencies {
         assert!(results.messages[message as usize].posted >= results.messages[after as usize].delivered);
     }
-    let mut posted: Vec<usize> = (0..workload.messages.len()).collect();
+    let mut posted: Vec<usize> = (0..results.messages.len()).collect();
     posted.sort_by_key(|&message| results.messages[message].posted);
     let mut lens = vec![vec![Vec::new(); ranks]; ranks];
     for message in posted {
-        let sent = workload.messages[message];
-        let ends = workload.connections[sent.connection as usize];
-        lens[ends.src as usize][ends.dst as usize].push(u64::from(sent.bytes));
+        let sent = results.messages[message];
+        lens[sent.src as usize][sent.dst as usize].push(u64::from(sent.bytes));
     }
     lens
 }

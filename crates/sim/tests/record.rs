@@ -8,11 +8,11 @@ use openmrc_scenario::run::{
     CaptureConfig, Change, FaultEvent, RecordConfig, Rocev2Config, Routing, SeriesConfig, Target,
     TransportConfig,
 };
-use openmrc_scenario::{Engine, Run};
+use openmrc_scenario::{Engine, Results, Run};
 use openmrc_sim::{LogEvent, World};
 use openmrc_transport::{Span, Time};
-use openmrc_workload::patterns;
-use openmrc_workload::training::Training;
+use openmrc_workload::training::ParallelLayout;
+use openmrc_workload::{Task, Workload, patterns};
 
 fn everything(scenario: &Run) -> RecordConfig {
     let links = scenario.network.fabric.links();
@@ -22,7 +22,6 @@ fn everything(scenario: &Run) -> RecordConfig {
         ports: true,
         paths: true,
         capture: Some(CaptureConfig { links: vec![0, links - 1], most: 1000 }),
-        patterns: vec![scenario.workload.messages.len() as u32],
     }
 }
 
@@ -165,7 +164,7 @@ fn captured_packets_are_whole_and_good_and_those_trimmed_say_so() {
 
 #[test]
 fn a_training_step_takes_at_least_its_computation_and_its_longest_transfer() {
-    let training = Training {
+    let layout = ParallelLayout {
         data: 4,
         tensor: 2,
         pipeline: 2,
@@ -180,7 +179,7 @@ fn a_training_step_takes_at_least_its_computation_and_its_longest_transfer() {
         gradient_bytes: 1 << 20,
     };
     let hosts: Vec<u32> = (0..16).collect();
-    let workload = training.workload(&hosts);
+    let workload = layout.workload(&hosts);
     assert!(workload.check(16).is_ok());
     let mut scenario = Run::new(multiplane(16, 4), workload.clone());
     for rocev2 in [false, true] {
@@ -190,21 +189,38 @@ fn a_training_step_takes_at_least_its_computation_and_its_longest_transfer() {
         }
         let results = run(&scenario);
         assert!(all_delivered(&results));
-        let mut ends = [Time::ZERO; 3];
-        for &(message, step) in &workload.step_ends {
-            ends[step as usize] = ends[step as usize].max(results.messages[message as usize].delivered);
-        }
+        let steps: Vec<_> = results.steps.iter().map(|step| (step.pattern, step.step)).collect();
+        assert_eq!(steps, [(0, 0), (0, 1), (0, 2)]);
         // One-forward-one-backward over two stages: every microbatch and one more of the other stage.
         let computed = Span::from_micros((20 + 40) * (4 + 1));
         let mut before = Time::ZERO;
-        for end in ends {
+        for end in results.steps.iter().map(|step| step.end) {
             let took = end.since(before);
             assert!(took.0 > computed.0 && took.0 < computed.0 * 3, "{took:?} against {computed:?}");
             before = end;
         }
-        for &(message, after) in &workload.dependencies {
-            let (m, a) = (results.messages[message as usize], results.messages[after as usize]);
-            assert!(m.posted >= a.delivered, "message {message} after {after}");
-        }
+        assert_order(&workload, &results);
+    }
+}
+
+/// No message is posted before what it waits for has arrived, and has been computed.
+fn assert_order(workload: &Workload, results: &Results) {
+    let mut sent = results.messages.iter();
+    let mut done: Vec<Time> = Vec::new();
+    for (index, task) in (0..).zip(&workload.tasks) {
+        let waits = workload.dependencies.iter().filter(|&&(waiter, _)| waiter == index);
+        let ready = waits.map(|&(_, after)| done[after as usize]).max().unwrap_or(Time::ZERO);
+        done.push(match *task {
+            Task::Compute { takes, .. } => ready + takes,
+            Task::Send { .. } => {
+                let message = sent.next().expect("a result of each message");
+                assert!(message.posted >= ready, "task {index}: {:?} before {ready:?}", message.posted);
+                message.delivered
+            }
+        });
+    }
+    for step in &results.steps {
+        let ends = workload.step_ends.iter().filter(|&&(_, of)| of == step.step);
+        assert_eq!(ends.map(|&(task, _)| done[task as usize]).max(), Some(step.end));
     }
 }

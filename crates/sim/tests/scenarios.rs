@@ -1,10 +1,11 @@
 //! Scenarios as people write them: what is refused and where, what is filled in, what is counted before anything is
 //! built.
 
+use openmrc_scenario::run::Change;
 use openmrc_scenario::{
-    Checked, Fault, OwnParts, Pattern, Scenario, ScenarioError, Transport, check_part, json_schema,
+    Checked, Engine, Fault, OwnParts, Pattern, Results, Scenario, ScenarioError, Transport, check_part,
+    json_schema,
 };
-use openmrc_scenario::{Engine, Results};
 use openmrc_sim::World;
 use openmrc_transport::mrc::{CcProfile, PathConfig, PathModel, QpConfig};
 use openmrc_transport::{EvProfile, PathEntry, Span};
@@ -183,8 +184,8 @@ fn a_part_is_checked_by_itself() {
 #[test]
 fn every_kind_is_in_the_schema_under_the_name_of_its_type() {
     let schema = json_schema();
-    for (of, kinds) in [("Transport", Transport::KINDS), ("Pattern", Pattern::KINDS), ("Fault", Fault::KINDS)]
-    {
+    let faults: Vec<_> = Fault::kinds().collect();
+    for (of, kinds) in [("Transport", Transport::KINDS), ("Pattern", Pattern::KINDS), ("Fault", &faults)] {
         let variants = schema["$defs"][of]["oneOf"].as_array().expect("variants").iter();
         let named = variants.map(|variant| {
             let kind = variant["properties"]["kind"]["const"].as_str().expect("a kind");
@@ -284,7 +285,7 @@ proptest! {
         let checked = checked(&scenario(&[("traffic", json!([first, second])), ("transport", transport)])).unwrap();
         let estimate = checked.estimate::<World>().unwrap();
         let workload = checked.build(OwnParts::default()).unwrap().workload;
-        prop_assert_eq!(estimate.messages, workload.messages.len() as u64 * qps);
+        prop_assert_eq!(estimate.messages, workload.tasks.len() as u64 * qps);
         let between = workload.connections.iter().filter(|ends| ends.src != ends.dst).count() as u64;
         prop_assert_eq!(estimate.connections, between * qps);
     }
@@ -302,7 +303,7 @@ fn random_traffic_has_about_as_many_messages_as_are_expected() {
     let checked = checked(&scenario(&[("traffic.0", pattern)])).unwrap();
     let (expected, there) = (
         checked.estimate::<World>().unwrap().messages as f64,
-        checked.build(OwnParts::default()).unwrap().workload.messages.len() as f64,
+        checked.build(OwnParts::default()).unwrap().workload.tasks.len() as f64,
     );
     // A Poisson number of messages: four standard deviations.
     assert!((there - expected).abs() < 4.0 * expected.sqrt(), "{there} messages, expected {expected}");
@@ -321,6 +322,50 @@ fn entries_of_the_schedule_are_known_before_it_is_made() {
         let there = checked.build(OwnParts::default()).unwrap().faults.len() as u64;
         assert_eq!(checked.estimate::<World>().unwrap().memory.faults, there * 130, "{fault}");
     }
+}
+
+/// A fault of every kind, every field written and not the default.
+fn faults() -> Value {
+    json!([
+        {"kind": "down", "targets": ["h1:p0"], "at_us": 5.5, "until_us": 7},
+        {"kind": "loss", "targets": ["links"], "at_us": 1, "until_us": 7, "probability": 0.25},
+        {"kind": "bit-errors", "targets": ["fabric-links"], "at_us": 1, "until_us": 7, "probability": 1e-9},
+        {"kind": "slow", "targets": ["host-links"], "at_us": 1, "until_us": 7, "share": 0.75},
+        {"kind": "flap", "targets": ["switches", "h1:p1"], "at_us": 2, "down_us": 3, "up_us": 4, "times": 5},
+        {"kind": "reboot", "targets": ["p0/t0-0"], "at_us": 2, "down_us": 3},
+        {"kind": "nic-port", "targets": ["h2:p1"], "at_us": 2, "until_us": 3},
+        {"kind": "transceiver", "targets": ["p0/t0-0"], "at_us": 2, "ports": [0, 1], "down_us": 3, "up_us": 2,
+         "times": 5},
+        {"kind": "broken", "targets": ["links"], "at_us": 2, "share": 0.5, "seed": 9},
+        {"kind": "random", "targets": ["links"], "at_us": 2, "until_us": 9, "effect": "slow", "amount": 0.5,
+         "mtbf_us": 100, "mttr_us": 10, "seed": 4},
+    ])
+}
+
+#[test]
+fn a_fault_of_every_kind_comes_back_as_it_was_written() {
+    let there: Scenario =
+        Scenario::from_json(&scenario(&[("faults", faults())]).to_string()).expect("a scenario");
+    let kinds: Vec<_> = there.faults.iter().map(Fault::kind).collect();
+    assert_eq!(kinds, Fault::kinds().map(|(kind, _)| kind).collect::<Vec<_>>());
+    let back: Value = serde_json::from_str(&there.to_json()).expect("JSON");
+    let numbers = |faults: &Value| -> Vec<Value> {
+        let text = faults.to_string().replace(".0", "");
+        serde_json::from_str(&text).expect("JSON")
+    };
+    assert_eq!(numbers(&back["faults"]), numbers(&faults()));
+    assert!(checked(&scenario(&[("faults", faults())])).is_ok());
+}
+
+#[test]
+fn random_failures_happen_between_their_begin_and_their_end() {
+    let fault = json!([{"kind": "random", "targets": ["links"], "at_us": 300, "until_us": 900, "mtbf_us": 200,
+                        "mttr_us": 1}]);
+    let run = checked(&scenario(&[("faults", fault)])).unwrap().build(OwnParts::default()).unwrap();
+    let begun = run.faults.iter().filter(|fault| fault.change != Change::Up).map(|fault| fault.at.0);
+    let (first, last) = (begun.clone().min().unwrap(), begun.clone().max().unwrap());
+    assert!(300_000_000 < first && last < 900_000_000, "{first} to {last}");
+    assert!(begun.count() > run.network.fabric.links() as usize);
 }
 
 #[test]

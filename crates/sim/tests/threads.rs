@@ -12,7 +12,7 @@ use openmrc_scenario::run::{
 use openmrc_scenario::{Engine, Results, Run, RunError};
 use openmrc_sim::World;
 use openmrc_transport::{Span, Time};
-use openmrc_workload::training::Training;
+use openmrc_workload::training::ParallelLayout;
 use openmrc_workload::{Workload, collectives, patterns};
 use proptest::prelude::*;
 
@@ -67,7 +67,7 @@ fn workload(which: u8, seed: u64) -> Workload {
             let sizes = [(1_000, 0.5), (40_000, 1.0)];
             patterns::random(32, 400_000_000_000, 0.3, &sizes, Span::from_micros(20), seed)
         }
-        _ => Training {
+        _ => ParallelLayout {
             data: 4,
             tensor: 2,
             pipeline: 2,
@@ -149,7 +149,6 @@ fn everything(capture: u64) -> RecordConfig {
         ports: true,
         paths: true,
         capture: Some(CaptureConfig { links, most: capture }),
-        patterns: Vec::new(),
     }
 }
 

@@ -402,6 +402,27 @@ fn an_immediate_without_a_receive_fails_both_ends() {
     assert_eq!((outcome.flows[0].completed, outcome.flows[0].flushed), (4, 6));
 }
 
+#[test]
+fn a_destroyed_queue_pair_answers_for_its_time_and_then_its_number_is_unknown() {
+    let mut scenario = Scenario::calm(2, 2, 8);
+    scenario.linger = Some(Span::from_millis(100));
+    let config = scenario.config();
+    scenario.connect([0, 1], &config, [Traffic::of(5, 40_000), Traffic::none()]);
+    // All fits one window. The receiver is done when the last packet has come. Its acknowledgements are lost for 50 ms.
+    scenario.at(Time::ZERO, Action::Direction { from: 1, to: 0, health: Health::DEAD });
+    scenario.at(millis(50), Action::Direction { from: 1, to: 0, health: Health::GOOD });
+    let mut world = World::<QueuePair>::new(scenario, false);
+    let outcome = world.run().unwrap();
+    assert_eq!((outcome.flows[0].completed, outcome.fatal.as_slice()), (5, &[None, None][..]));
+    assert!(outcome.finished > millis(50) && outcome.answers_after > 0, "{outcome:?}");
+    let (retired, linger) = world.ends[1].record.retired.expect("it was destroyed");
+    world.run_until(Time(retired.0 + linger.0 - 1));
+    assert!(!world.ends[1].record.is_gone);
+    world.run_until(millis(1_000));
+    assert!(world.ends.iter().all(|end| end.record.is_gone));
+    assert!(world.is_silent(), "nothing is left to do");
+}
+
 /// Ten messages with immediate from end 0, whose receiver has four receives and waits for more. The sender has three
 /// attempts of 64 us.
 fn few_receives() -> Scenario {

@@ -181,10 +181,10 @@ impl Verbs {
         self.qps[place] = Some(Box::new(io));
     }
 
-    pub fn remove(&mut self, place: Place) -> bool {
+    pub fn remove(&mut self, place: Place) -> Option<Box<QpIo>> {
         let gone = self.qps.get_mut(place as usize).and_then(Option::take);
         self.count -= usize::from(gone.as_ref().is_some_and(|io| !io.is_retired));
-        gone.is_some()
+        gone
     }
 
     /// The application has destroyed a queue pair, which still answers its peer.

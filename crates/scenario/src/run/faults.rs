@@ -1,5 +1,7 @@
 //! The schedule of faults: what breaks, when, and until when.
 
+use std::ops::Range;
+
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -19,6 +21,19 @@ pub enum Change {
     BitErrors(f64),
     /// It runs at this share of its rate.
     Slow(f64),
+}
+
+impl Change {
+    /// Its name in scenarios and in the log.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Change::Down => "down",
+            Change::Up => "up",
+            Change::Loss(_) => "loss",
+            Change::BitErrors(_) => "bit-errors",
+            Change::Slow(_) => "slow",
+        }
+    }
 }
 
 /// What a fault hits.
@@ -105,35 +120,29 @@ pub fn flap(target: Target, from: Time, down: Span, up: Span, times: u32) -> Vec
         .collect()
 }
 
-/// A share of the targets, chosen at random, is down from `at` on.
-pub fn broken(targets: &[Target], share: f64, at: Time, seed: u64) -> Vec<FaultEvent> {
+/// A share of the targets, chosen at random.
+pub fn chosen(mut targets: Vec<Target>, share: f64, seed: u64) -> Vec<Target> {
     let mut dice = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let mut left = targets.to_vec();
     let count = (share * targets.len() as f64).round() as usize;
-    (0..count.min(targets.len()))
-        .map(|_| {
-            let target = left.swap_remove(dice.random_range(0..left.len()));
-            FaultEvent { at, target, change: Change::Down }
-        })
-        .collect()
+    (0..count.min(targets.len())).map(|_| targets.swap_remove(dice.random_range(0..targets.len()))).collect()
 }
 
 /// Random failures: `change` happens to each target after an exponentially distributed time of mean `mtbf`, and is
-/// repaired after one of mean `mttr`, repeatedly until `until`.
+/// repaired after one of mean `mttr`, repeatedly in a period.
 pub fn random(
     targets: &[Target],
     change: Change,
     mtbf: Span,
     mttr: Span,
-    until: Time,
+    period: Range<Time>,
     seed: u64,
 ) -> Vec<FaultEvent> {
     let mut dice = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut wait = |mean: Span| mean.scaled(-(1.0 - dice.random::<f64>()).ln());
     let mut faults = Vec::new();
     for &target in targets {
-        let mut now = Time::ZERO + wait(mtbf);
-        while now < until {
+        let mut now = period.start + wait(mtbf);
+        while now < period.end {
             faults.push(FaultEvent { at: now, target, change });
             now += wait(mttr);
             faults.push(FaultEvent { at: now, target, change: Change::Up });

@@ -5,6 +5,13 @@ use serde::{Deserialize, Serialize};
 
 use openmrc_fabric::Fabric;
 use openmrc_transport::Span;
+use openmrc_wire::{bth, icrc, ip, link, rdma, reliability, udp};
+
+/// What trimming leaves of a data packet: BTH, METH, TSETH and RETH (docs/spec/wire.md).
+const TRIMMED: u32 = (bth::LEN + rdma::METH_LEN + rdma::TSETH_LEN + rdma::RETH_LEN) as u32;
+/// A SACK: BTH, SETH with CC_STATE, iCRC.
+const SACK: u32 = (bth::LEN + reliability::SACK_LEN + icrc::LEN) as u32;
+const _: () = assert!(TRIMMED == 36 && SACK == 52, "as docs/spec/wire.md counts them");
 
 /// What goes around a packet on the cable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -20,11 +27,12 @@ impl Encapsulation {
     /// Preamble and start delimiter, least gap (IEEE 802.3): on the cable, but not part of a frame.
     pub const BETWEEN_FRAMES: u32 = 8 + 12;
     /// The same with header and checksum.
-    const ETHERNET: u32 = Self::BETWEEN_FRAMES + 14 + 4;
+    const ETHERNET: u32 = Self::BETWEEN_FRAMES + link::ETHERNET_LEN as u32 + Self::CHECKSUM;
+    const CHECKSUM: u32 = 4;
     /// Shortest frame, with preamble and gap.
     const SHORTEST: u32 = Self::BETWEEN_FRAMES + 64;
-    const IPV6: u32 = 40;
-    const UDP: u32 = 8;
+    const IPV6: u32 = ip::IPV6_LEN as u32;
+    const UDP: u32 = udp::LEN as u32;
 
     /// Bytes a packet of `udp_payload` bytes takes on a cable.
     #[inline]
@@ -125,6 +133,7 @@ impl PfcConfig {
     }
 
     /// What one port may hold of a shared buffer of `size` bytes, `used` of them in use.
+    #[inline]
     pub fn threshold(&self, size: u64, used: u64) -> u64 {
         let free = size.saturating_sub(used);
         let dynamic = ((free as f64 * self.alpha) as u64).min(free);
@@ -213,13 +222,12 @@ impl NetworkConfig {
 
     /// Bytes of a full data packet of MRC on a cable.
     pub fn full_packet_bytes(&self) -> u32 {
-        // BTH 12, METH 4, TSETH 4, RETH 16, iCRC 4 (docs/spec/wire.md).
-        self.encapsulation.wire_bytes(u32::from(self.path_mtu) + 40)
+        self.encapsulation.wire_bytes(u32::from(self.path_mtu) + TRIMMED + icrc::LEN as u32)
     }
 
     /// Bytes of a data packet after trimming.
     pub fn trimmed_bytes(&self) -> u32 {
-        self.encapsulation.wire_bytes(36)
+        self.encapsulation.wire_bytes(TRIMMED)
     }
 
     /// The time that `bytes` take on a port.
@@ -259,8 +267,7 @@ impl NetworkConfig {
 
     /// Round trip of a full packet and its SACK on the longest idle path (docs/spec/congestion.md, "Numbers").
     pub fn base_rtt(&self) -> Span {
-        // BTH 12, SETH and CC_STATE 36, iCRC 4.
-        self.one_way(self.full_packet_bytes()) + self.one_way(self.encapsulation.wire_bytes(52))
+        self.one_way(self.full_packet_bytes()) + self.one_way(self.encapsulation.wire_bytes(SACK))
     }
 
     /// Plane rate x base RTT, bytes.

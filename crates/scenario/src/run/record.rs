@@ -15,8 +15,6 @@ pub struct RecordConfig {
     pub paths: bool,
     /// Packets of chosen links.
     pub capture: Option<CaptureConfig>,
-    /// Where the messages of each pattern end, in the order of the workload. Goodput is recorded by pattern.
-    pub patterns: Vec<u32>,
 }
 
 impl RecordConfig {

@@ -14,9 +14,10 @@ use openmrc_transport::mrc::{
     SwiftParams,
 };
 use openmrc_transport::node::{NodeConfig, PressureConfig};
+use openmrc_transport::presets::software;
 use openmrc_transport::random::mix;
 use openmrc_transport::rocev2::RcConfig;
-use openmrc_transport::{EvProfile, PathEntry, PortSet, Span, Time};
+use openmrc_transport::{EvProfile, PathEntry, PortSet, Time};
 use openmrc_wire::{Ev, Packet};
 
 use super::queue_pair::QueuePair;
@@ -62,11 +63,6 @@ enum Template {
     Mrc(Box<QpConfig>),
     Rocev2(RcConfig),
 }
-
-/// Settings of queue pairs and nodes in software, as at the endpoint (`DeviceConfig`, `QpAttr`).
-const SOFTWARE_ACK_EVERY_BYTES: u32 = 128 << 10;
-const SOFTWARE_ACK_DELAY: Span = Span::from_micros(50);
-const LOOK_AT_BUFFERS: Span = Span::from_micros(500);
 
 /// Most paths of a profile. Of more paths an even selection is taken.
 const MOST_PATHS: u64 = 8192;
@@ -158,10 +154,10 @@ impl Endpoints {
         template.responder.mpr_dest = settings.mpr;
         template.caps = Capabilities { trim_nack: trimming, ..Capabilities::OWN };
         if config.software.is_some() {
-            template.responder.ack_every_bytes = SOFTWARE_ACK_EVERY_BYTES;
-            template.responder.ack_delay = SOFTWARE_ACK_DELAY;
+            template.responder.ack_every_bytes = software::ACK_EVERY_BYTES;
+            template.responder.ack_delay = software::ACK_DELAY;
             template.responder.batching = SackBatching::Turn;
-            template.requestor.timeout = QpConfig::timeout_from_exponent(14);
+            template.requestor.timeout = QpConfig::timeout_from_exponent(software::TIMEOUT);
         }
         template.validate().map_err(|e| RunError::Range {
             name: e.name,
@@ -250,7 +246,7 @@ fn node_config(config: &NetworkConfig, destination_control: bool) -> NodeConfig 
     };
     let ports = PortSet::first(planes as usize);
     if let Some(SoftwareHosts { burst, base_rtt, .. }) = config.software {
-        let pressure = PressureConfig::Buffers { interval: LOOK_AT_BUFFERS };
+        let pressure = PressureConfig::Buffers { interval: software::LOOK_AT_BUFFERS };
         return NodeConfig {
             seed: mix(config.seed),
             ..NodeConfig::software(ports, base_rtt, burst, pressure)

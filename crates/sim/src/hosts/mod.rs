@@ -37,7 +37,7 @@ pub(crate) use self::endpoints::Endpoints;
 use self::environment::{Common, Completions, ENDPOINT, Environment};
 use self::host::SimHost;
 use self::posts::End;
-pub(crate) use self::posts::Posts;
+pub(crate) use self::posts::{Fate, Posts};
 use self::prefetch::Prefetcher;
 use self::receive_buffers::ReceiveBuffers;
 use crate::clock::Clock;

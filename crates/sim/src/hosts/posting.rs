@@ -17,7 +17,7 @@ impl Hosts {
     pub fn post_due(&mut self, index: u32, clock: &mut Clock, fabric: &mut FabricState, stats: &mut Stats) {
         let message = &mut self.common.posts.messages[index as usize];
         let number = message.connection;
-        if message.bytes == 0 {
+        if message.is_computation() {
             self.common.posts.finish_computation(index, clock);
             return;
         }

@@ -51,6 +51,12 @@ impl Transport for QueuePair {
     fn abort(&mut self, now: Time, why: Fatal, host: &mut dyn Host) {
         each!(self, qp => qp.abort(now, why, host))
     }
+    fn retire(&mut self, now: Time, host: &mut dyn Host) {
+        each!(self, qp => qp.retire(now, host))
+    }
+    fn receives_posted(&mut self, now: Time, host: &mut dyn Host) {
+        each!(self, qp => qp.receives_posted(now, host))
+    }
     #[inline]
     fn is_waiting(&self) -> bool {
         each!(self, qp => qp.is_waiting())

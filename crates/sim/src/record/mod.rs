@@ -20,6 +20,7 @@ use std::collections::HashMap;
 use openmrc_scenario::Totals;
 use openmrc_scenario::run::RecordConfig;
 use openmrc_transport::Time;
+use openmrc_workload::Workload;
 
 pub use self::capture::{CaptureBuffer, Captured};
 use self::entries::MOST_ENTRIES;
@@ -48,11 +49,10 @@ pub struct Recorder {
 
 impl Recorder {
     /// An empty recorder.
-    pub(crate) fn new(record: &RecordConfig, network: &NetworkShape<'_>) -> Self {
+    pub(crate) fn new(record: &RecordConfig, patterns: usize, network: &NetworkShape<'_>) -> Self {
         let ports_of = |links: &[u32]| links.iter().flat_map(|&link| (network.link_ports)(link)).collect();
         let link_ports = record.series.as_ref().map_or_else(Vec::new, |series| ports_of(&series.links));
         let sampler = Sampler::new(record.series.as_ref(), link_ports, network);
-        let patterns = record.patterns.len().max(1);
         let ports = if record.ports { network.port_groups.len() } else { 0 };
         Recorder {
             series: sampler.empty_series(patterns, network),
@@ -65,19 +65,12 @@ impl Recorder {
         }
     }
 
-    /// An empty tally for each of `partitions`. `parts` says where messages are split: message `i` is `parts[i] ..
-    /// parts[i + 1]`.
-    pub(crate) fn tallies(
-        &self,
-        record: &RecordConfig,
-        (messages, parts): (usize, &[u32]),
-        partitions: u32,
-    ) -> Vec<Tally> {
-        let part = |end: u32| if parts.is_empty() { end } else { parts[end as usize] };
-        let mut pattern_of = vec![0u16; messages];
+    /// An empty tally for each of `partitions`.
+    pub(crate) fn tallies(&self, record: &RecordConfig, workload: &Workload, partitions: u32) -> Vec<Tally> {
+        let mut pattern_of = vec![0u16; workload.tasks.len()];
         let mut from = 0;
-        for (pattern, &end) in record.patterns.iter().enumerate() {
-            let to = part(end) as usize;
+        for (pattern, &end) in workload.pattern_ends.iter().enumerate() {
+            let to = end as usize;
             pattern_of[from..to].fill(pattern.min(usize::from(u16::MAX)) as u16);
             from = to;
         }

@@ -3,6 +3,7 @@
 use openmrc_wire::Packet;
 
 use super::ids::{PeerId, QpId};
+use super::mtu_proof::MtuProgress;
 use super::pressure::Buffers;
 use super::probe_budget::ProbeBudget;
 use super::receive_waits::ReceiveWaits;
@@ -58,6 +59,16 @@ pub trait NodeHost {
 
     /// The queue pair went to ERROR. Comes once, before the flushed completions.
     fn fatal(&mut self, qp: QpId, why: Fatal);
+
+    /// A retired queue pair no longer answers its peer; its place in the node is free.
+    fn lingered(&mut self, qp: QpId) {
+        let _ = qp;
+    }
+
+    /// The proof of a queue pair's path MTU has ended.
+    fn mtu_proven(&mut self, qp: QpId, progress: MtuProgress) {
+        let _ = (qp, progress);
+    }
 
     /// Send an endpoint request or response to a peer. Always taken.
     fn transmit_request(&mut self, peer: PeerId, route: Route, packet: Packet, class: TrafficClass);

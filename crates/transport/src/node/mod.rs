@@ -19,8 +19,10 @@
 //! | `ports`, `requests`, `route` | ports of this node and its peers, port status updates, EV probes |
 //! | `inquiry`, `limits` | asking a peer which ports are up; how many requests are answered |
 //! | `pressure` | how a receiver slows down its senders |
+//! | `mtu_proof` | proof of the path MTU |
 //! | `probe_budget` | how many probes of condemned paths may be sent |
 //! | `receive_waits` | messages that wait for a receive |
+//! | `lingering` | destroyed queue pairs that still answer their peers |
 //! | `host` | the interface that a driver implements |
 
 mod config;
@@ -28,6 +30,8 @@ mod host;
 mod ids;
 mod inquiry;
 mod limits;
+mod lingering;
+mod mtu_proof;
 mod port_mask;
 mod ports;
 mod pressure;
@@ -48,6 +52,8 @@ pub use config::NodeConfig;
 pub use host::{NodeHost, ReceiveQueueEmpty};
 pub use ids::{PeerId, Place, QpId};
 pub use limits::RequestRates;
+pub use lingering::linger_time;
+pub use mtu_proof::MtuProgress;
 pub use port_mask::PortMaskBase;
 pub use ports::PortTrust;
 pub use pressure::{Buffers, DestinationControl, PressureConfig};
@@ -58,6 +64,8 @@ pub use table::{Numbers, TableFull};
 
 use self::host::{Allowances, QpHost};
 use self::limits::Strangers;
+use self::lingering::Lingering;
+use self::mtu_proof::{MtuProofs, Step};
 use self::ports::Ports;
 use self::pressure::{Arrived, ReceivePressure};
 use self::probe_budget::ProbeBudget;
@@ -93,6 +101,8 @@ pub struct Node<Q> {
     pressure: ReceivePressure,
     ports: Ports,
     requests: Requests,
+    lingering: Lingering,
+    mtu_proofs: MtuProofs,
     table: Table<Q>,
     stats: NodeStats,
     strangers: Strangers,
@@ -113,6 +123,8 @@ impl<Q: Transport> Node<Q> {
                 config.base_rtt + config.target_qdelay,
             ),
             requests: Requests::new(config.seed, config.numbers.key),
+            lingering: Lingering::new(),
+            mtu_proofs: MtuProofs::new(),
             strangers: Strangers::new(config.request_rates, config.seed),
             pressure: ReceivePressure::new(&config.pressure),
             allowances: Allowances { probe_budget: ProbeBudget::new(), receive_waits: ReceiveWaits::new() },
@@ -164,6 +176,8 @@ impl<Q: Transport> Node<Q> {
     /// Removes the queue pair of a place, for the transition to RESET. The place stays reserved.
     pub fn disconnect(&mut self, place: Place) -> Option<Q> {
         self.allowances.receive_waits.forget(place);
+        self.lingering.forget(place);
+        self.mtu_proofs.forget(place);
         let entry = self.table.get_mut(place)?;
         entry.scheduled = Scheduled::NEVER;
         let (waiting, peer, qp) = (std::mem::take(&mut entry.waiting), entry.peer, entry.qp.take()?);
@@ -181,6 +195,27 @@ impl<Q: Transport> Node<Q> {
         let qp = self.disconnect(place);
         self.table.release(place);
         qp
+    }
+
+    /// The application has destroyed a queue pair. What is outstanding is dropped without completions, and feedback that
+    /// is owed is sent. For `linger` ([`linger_time`]) the queue pair still answers duplicates and probes of its peer;
+    /// then it is removed, its place becomes free, and [`NodeHost::lingered`] is called.
+    pub fn retire(&mut self, now: Time, place: Place, linger: Span, host: &mut impl NodeHost) {
+        if self.update_with(now, place, host, |qp, host| qp.retire(now, host)).is_some() {
+            self.mtu_proofs.forget(place);
+            self.lingering.begin(place, now + linger);
+        }
+    }
+
+    /// Proves that packets of the path MTU reach the peer of a queue pair, which has sent nothing yet: sends one on each
+    /// port, several times if it is not answered, for about a second. A port on which the peer answers nothing at all is
+    /// not waited for once it is known to be down; the peer is asked about it. [`NodeHost::mtu_proven`] tells the end.
+    /// Returns whether the queue pair can send.
+    pub fn prove_mtu(&mut self, now: Time, place: Place, host: &mut impl NodeHost) -> bool {
+        let Some(question) = self.qp(place).and_then(Transport::mtu_question) else { return false };
+        self.mtu_proofs.begin(now, place, question);
+        self.continue_mtu_proofs(now, host);
+        true
     }
 
     /// The queue pair of a place.
@@ -279,6 +314,9 @@ impl<Q: Transport> Node<Q> {
             refused: received.trim == Some(Trim::LastHop),
         };
         self.pressure.on_packet(now, place, receiving, qp, &arrived);
+        if let Body::Sack(sack) = &received.packet.body {
+            self.mtu_proofs.on_sack(now, place, sack);
+        }
         qp.handle_packet(now, received, &mut QpHost { qp: id, host, now, allowances: &mut self.allowances });
         self.timers.schedule(scheduled, qp.poll_timeout(), place);
         offer_turn(&mut self.ready, qp, waiting, place);
@@ -443,6 +481,8 @@ impl<Q: Transport> Node<Q> {
             .min(self.requests.due())
             .min(self.pressure.due())
             .min(self.allowances.receive_waits.due())
+            .min(self.lingering.due())
+            .min(self.mtu_proofs.due())
     }
 
     /// Handles every deadline that has passed. A call at any other time has no effect.
@@ -479,6 +519,45 @@ impl<Q: Transport> Node<Q> {
         }
         if self.allowances.receive_waits.due() <= now {
             self.refuse_overdue(now, host);
+        }
+        if self.lingering.due() <= now {
+            self.end_lingering(now, host);
+        }
+        if self.mtu_proofs.due() <= now {
+            self.continue_mtu_proofs(now, host);
+        }
+    }
+
+    /// Goes on with the proofs that are due.
+    #[cold]
+    fn continue_mtu_proofs(&mut self, now: Time, host: &mut impl NodeHost) {
+        while let Some(place) = self.mtu_proofs.next(now) {
+            let Some(entry) = self.table.get(place) else { return self.mtu_proofs.forget(place) };
+            let id = entry.id(place);
+            let usable = self.ports.own().and(self.ports.of_peer(id.peer));
+            match self.mtu_proofs.advance(now, place, usable) {
+                Step::Wait => {}
+                Step::Send(packets, silent) => {
+                    packets.into_iter().for_each(|transmit| host.feedback(id, transmit));
+                    // A port that answers nothing is probably down.
+                    if !silent.is_empty() {
+                        self.question_ports(now, id.peer, silent, host);
+                    }
+                }
+                Step::End(progress) => host.mtu_proven(id, progress),
+            }
+        }
+    }
+
+    /// Removes the queue pairs that have lingered for their time.
+    #[cold]
+    fn end_lingering(&mut self, now: Time, host: &mut impl NodeHost) {
+        while let Some(place) = self.lingering.over(now) {
+            let id = self.table.get(place).map(|entry| entry.id(place));
+            self.release(place);
+            if let Some(id) = id {
+                host.lingered(id);
+            }
         }
     }
 
@@ -520,6 +599,7 @@ impl<Q: Transport> Node<Q> {
         for place in 0..self.table.len() {
             self.update_ports(now, place);
         }
+        self.mtu_proofs.ports_changed(now);
         self.send_port_requests(now, host);
     }
 
@@ -544,6 +624,7 @@ impl<Q: Transport> Node<Q> {
     }
 
     fn peer_ports_changed(&mut self, now: Time, peer: PeerId, up: PortSet, host: &mut impl NodeHost) {
+        self.mtu_proofs.ports_changed(now);
         for place in 0..self.table.len() {
             if self.peer(place) == Some(peer) {
                 self.update_ports(now, place);

@@ -233,6 +233,10 @@ impl<const FAULT: u8> Transport for Sabotaged<FAULT> {
     fn abort(&mut self, now: Time, why: Fatal, host: &mut dyn Host) {
         self.qp.abort(now, why, host);
     }
+    fn retire(&mut self, now: Time, host: &mut dyn Host) {
+        let (mut host, qp) = self.with_faulty_host(host);
+        qp.retire(now, &mut host);
+    }
     fn is_waiting(&self) -> bool {
         self.qp.is_waiting()
     }

@@ -87,6 +87,19 @@ pub enum Action {
     EvProbe { node: usize, peer: usize, path: PathId, timeout: Span },
 }
 
+impl Action {
+    /// The end that it is about.
+    pub fn end(&self) -> Option<usize> {
+        match *self {
+            Action::Deny { end, .. }
+            | Action::Pressure { end, .. }
+            | Action::AdvertiseMpr { end, .. }
+            | Action::Receives { end, .. } => Some(end),
+            _ => None,
+        }
+    }
+}
+
 /// The required outcome of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Expect {
@@ -115,6 +128,10 @@ pub struct Scenario {
     /// Receives that each end has posted at the beginning, and how long a message waits that finds none.
     pub receives: u64,
     pub receive_wait: Span,
+    /// Each end is destroyed as soon as all of both directions is done as far as it knows, and answers for this time.
+    pub linger: Option<Span>,
+    /// Each end proves the path MTU before it sends anything.
+    pub proves_mtu: bool,
     pub impairments: Impairments,
     pub queues: Option<Queues>,
     /// Configuration of all nodes.
@@ -157,6 +174,8 @@ impl Scenario {
             pairs: Vec::new(),
             receives: u64::MAX,
             receive_wait: Span::ZERO,
+            linger: None,
+            proves_mtu: false,
             impairments: Impairments::calm(),
             queues: None,
             node: NodeConfig::hardware(PortSet::first(ports), Span::from_micros(10), PressureConfig::Off),

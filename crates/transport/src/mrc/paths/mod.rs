@@ -206,6 +206,16 @@ impl Paths {
         self.records.len()
     }
 
+    /// The profile that its paths are of.
+    pub(super) fn profile(&self) -> &Arc<EvProfile> {
+        &self.profile
+    }
+
+    /// Bits of the paths' entropy values.
+    pub(super) fn entropy_bits(&self) -> u8 {
+        self.reflection.bits
+    }
+
     pub(super) fn plane_count(&self) -> usize {
         self.planes.len()
     }

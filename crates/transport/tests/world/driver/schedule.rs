@@ -10,6 +10,9 @@ use crate::world::scenario::Action;
 
 impl<T: Subject> World<T> {
     pub(super) fn act(&mut self, act: Action) {
+        if act.end().is_some_and(|end| self.ends[end].record.is_gone) {
+            return;
+        }
         match act {
             Action::Impairments(impairments) => self.network.impairments = impairments,
             Action::Path { from, to, path, health } => self.network.set_path(from, to, path, health),

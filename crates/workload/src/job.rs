@@ -1,4 +1,4 @@
-//! A workload under construction, in which the operations of each rank follow each other.
+//! The workload of a job under construction: the operations of each rank follow each other.
 
 use std::collections::HashMap;
 
@@ -7,18 +7,18 @@ use openmrc_transport::Span;
 use crate::tasks::Workload;
 
 /// The next operation of a rank waits for its frontier.
-pub(crate) struct Program<'a> {
+pub(crate) struct Job<'a> {
     pub workload: Workload,
     hosts: &'a [u32],
     connections: HashMap<(u32, u32), u32>,
-    /// By rank: the messages and computations that its next operation waits for.
+    /// By rank: the tasks that its next operation waits for.
     frontier: Vec<Vec<u32>>,
 }
 
-impl<'a> Program<'a> {
+impl<'a> Job<'a> {
     pub fn new(hosts: &'a [u32]) -> Self {
         let frontier = vec![Vec::new(); hosts.len()];
-        Program { workload: Workload::default(), hosts, connections: HashMap::new(), frontier }
+        Job { workload: Workload::default(), hosts, connections: HashMap::new(), frontier }
     }
 
     /// One queue pair for each pair of hosts, for the whole run.
@@ -33,11 +33,12 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// A computation of a rank after its earlier operations; its index among the messages.
+    /// A computation of a rank after its earlier operations; the index of its task.
     pub fn compute(&mut self, rank: usize, takes: Span) -> u32 {
         let host = self.hosts[rank];
-        let connection = self.connection(host, host);
-        let task = self.workload.compute(connection, takes);
+        // It takes a number among the connections, from which queue pairs have their seeds.
+        self.connection(host, host);
+        let task = self.workload.compute(host, takes);
         self.wait(task, rank);
         self.frontier[rank] = vec![task];
         task
@@ -65,7 +66,7 @@ impl<'a> Program<'a> {
     /// A collective as a graph between places 0, 1, ... of a group. A rank sends when its earlier operations are done, and
     /// goes on when it has received everything.
     pub fn exchange(&mut self, group: &[usize], graph: &Workload) {
-        if graph.messages.is_empty() {
+        if graph.tasks.is_empty() {
             return;
         }
         // So that every message of the collective waits for one operation of its rank.
@@ -74,12 +75,12 @@ impl<'a> Program<'a> {
                 self.compute(rank, Span::ZERO);
             }
         }
-        let base = self.workload.messages.len() as u32;
+        let base = self.workload.tasks.len() as u32;
         let mut received = vec![Vec::new(); group.len()];
-        for message in &graph.messages {
-            let ends = graph.connections[message.connection as usize];
+        for (_, connection, bytes) in graph.messages() {
+            let ends = graph.connections[connection as usize];
             let (from, to) = (ends.src as usize, ends.dst as usize);
-            received[to].push(self.send(group[from], group[to], message.bytes.into()));
+            received[to].push(self.send(group[from], group[to], bytes.into()));
         }
         self.workload.dependencies.extend(graph.dependencies.iter().map(|&(m, a)| (m + base, a + base)));
         for (&rank, messages) in group.iter().zip(received) {
