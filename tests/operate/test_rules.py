@@ -144,7 +144,7 @@ def test_verdicts_for_the_hosts_of_a_job(fabric, topology):
         "h15": "unknown",
     }
     assert found.verdict == "fail"
-    with pytest.raises(ArgumentError, match="h0 to h15"):
+    with pytest.raises(ArgumentError, match="h16 does not exist"):
         validate(fabric_map, ["h16"], [], 1.0, 5.0)
 
 
