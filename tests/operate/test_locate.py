@@ -1,5 +1,6 @@
 """The broken cable is named from what running processes believe of their paths."""
 
+import dataclasses
 import json
 from contextlib import ExitStack
 
@@ -9,7 +10,7 @@ from openmrc.cli import main
 from openmrc.fabric import Fabric
 from openmrc.localise import Kind
 from openmrc.observe import DevicePaths, QueuePairPaths, publish
-from openmrc.operate.locate import Locator, described
+from openmrc.operate.locate import RECENT_NS, Locator, described
 from openmrc.operate.watch import watching
 from tests.helpers.ends import connected, eventually
 from tests.helpers.labs import RING, needs_root, running, specification
@@ -90,6 +91,13 @@ def test_paths_that_were_not_used_since_acquit_nobody(fabric):
     link = fabric.paths("h0", "h4")[0].links[1]
     sight = locator.sight([seen(fabric, "h0", "h4", [link], used_again=False)])
     assert (len(sight.dead), sight.alive) == (1, [])
+
+
+def test_paths_in_reserve_are_not_in_use(fabric):
+    device = seen(fabric, "h0", "h4")
+    late = dataclasses.replace(device, time_ns=device.time_ns + RECENT_NS)
+    locator = Locator(fabric)
+    assert (len(locator.sight([device]).alive), locator.sight([late]).alive) == (8, [])
 
 
 def test_a_port_without_carrier_names_its_cable_and_condemns_no_path(fabric):

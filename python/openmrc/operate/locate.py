@@ -14,6 +14,9 @@ from openmrc.lab.layout import Layout
 from openmrc.localise import Kind, Verdict, localise_paths
 from openmrc.observe import DevicePaths, Observer, devices
 
+RECENT_NS = 2_000_000_000
+"""A path counts as alive if it was used within this time: one in reserve says nothing."""
+
 
 class CableDown(NamedTuple):
     """A port of a host without carrier."""
@@ -29,7 +32,7 @@ class Sight:
 
     dead: list[Path] = field(default_factory=list)
     alive: list[Path] = field(default_factory=list)
-    """Paths used after the last one was condemned."""
+    """Paths used lately, and after the last one was condemned."""
     cables_down: list[CableDown] = field(default_factory=list)
     hosts: set[str] = field(default_factory=set)
     """Hosts that see it."""
@@ -125,7 +128,8 @@ class Locator:
         last: dict[tuple[int, int, str | None], int] = {
             (row["port"], row["ev"], row.get("address")): row["last_tx_ns"] for row in device.counters
         }
-        newest = max((since for pair in device.queue_pairs for *_, since in pair.bad), default=0)
+        condemned = [since for pair in device.queue_pairs for *_, since in pair.bad]
+        since = max([device.time_ns - RECENT_NS, *condemned])
         for pair in device.queue_pairs:
             peer = self._host(pair.remote)
             if peer is None or peer == host:
@@ -138,7 +142,7 @@ class Locator:
                 if (path := self._path(device, host, peer, port, ev)) is None:
                     continue
                 address = str(path.address) if device.srv6 else None
-                if last.get((port, ev, address), 0) > newest:
+                if last.get((port, ev, address), 0) > max(since, 0):
                     sight.alive.append(path)
 
     def _planes(self, device: DevicePaths, host: str) -> dict[int, int]:
