@@ -16,6 +16,7 @@ __all__ = [
     "DEFAULT_PORT_RATE",
     "DEFAULT_USID_BLOCK",
     "DEVICE_LIMITS",
+    "IMPAIRMENT_DEFAULTS",
     "MAX_ACTIVE_EVS",
     "MAX_HOSTS",
     "MAX_PLANES",
@@ -47,6 +48,7 @@ __all__ = [
     "QueuePair",
     "Simulation",
     "__version__",
+    "check_impairments",
     "check_scenario_part",
     "decode_frame",
     "dscp_defaults",
@@ -392,7 +394,11 @@ class Controller:
 def expand_ev(
     format: str, widths: Sequence[int], profile: Sequence[_EvField], ev: bytes
 ) -> tuple[int, int, IPv6Address, IPv6Address]: ...
-def set_impairments(context: Context, rules: Sequence[object], seed: int) -> None: ...
+
+IMPAIRMENT_DEFAULTS: str
+
+def check_impairments(json: str, ports: int) -> None: ...
+def set_impairments(context: Context, json: str, seed: int) -> None: ...
 def impairment_hits(context: Context) -> list[int]: ...
 def impairment_last_hits(context: Context) -> list[int | None]: ...
 
