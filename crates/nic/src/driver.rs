@@ -7,6 +7,7 @@
 //! a guard; see [`crate::driving`].
 
 use std::any::Any;
+use std::hash::Hash;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use crate::driving::{EmptyPolls, Verdict, Wait, Watch};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::handover::Handover;
-use crate::shared::Shared;
+use crate::shared::{Answers, Shared};
 use crate::sys;
 
 /// How long a thread that waits for an answer sleeps at a time.
@@ -324,11 +325,22 @@ impl Driver {
     /// Waits until an EV probe or port status update is answered; `None` if it is not.
     pub fn wait_for_answer(&self, id: u16, deadline: Instant) -> Option<Duration> {
         let gave_up = || Instant::now() >= deadline || self.shared.is_closed();
+        let rtt = self.wait_for(&self.shared.probes, id, gave_up).flatten();
+        rtt.map(|rtt| Duration::from_nanos(rtt.as_nanos()))
+    }
+
+    /// Waits for an answer; `None` if the caller gives up. Takes turns of the engine meanwhile, if callers drive it.
+    pub fn wait_for<K: Copy + Eq + Hash, V>(
+        &self,
+        answers: &Answers<K, V>,
+        key: K,
+        give_up: impl Fn() -> bool,
+    ) -> Option<V> {
         loop {
-            match self.shared.probes.take(id, gave_up) {
-                Some(rtt) => return rtt.map(|rtt| Duration::from_nanos(rtt.as_nanos())),
+            match answers.take(key, &give_up) {
+                Some(answer) => return answer,
                 None if self.handover().is_polled() => self.drive(),
-                None => self.shared.probes.sleep(id, ANSWER_NAP),
+                None => answers.sleep(key, ANSWER_NAP),
             }
         }
     }

@@ -3,12 +3,14 @@
 //! It does not know the engine, which reads it; [`crate::driver`] has the engine behind its lock.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use openmrc_sockets::{Epoll, EventFd, Interest, Process};
 use openmrc_transport::Span;
+use openmrc_transport::node::{MtuProgress, Place};
 use parking_lot::{Condvar, Mutex};
 
 use crate::config::DeviceConfig;
@@ -37,7 +39,9 @@ pub(crate) struct Shared {
     pub wake: EventFd,
     pub events: Events<AsyncEvent>,
     pub path_events: Events<PathEvent>,
-    pub probes: ProbeWaits,
+    pub probes: Answers<u16, Option<Span>>,
+    /// Proofs of the path MTU, by place.
+    pub mtu_proofs: Answers<Place, MtuProgress>,
     submissions: Mutex<Vec<u32>>,
     pub handover: Handover,
     closed: AtomicBool,
@@ -54,7 +58,8 @@ impl Shared {
             wake,
             events: Events::new(EVENTS_KEPT)?,
             path_events: Events::new(EVENTS_KEPT)?,
-            probes: ProbeWaits::default(),
+            probes: Answers::default(),
+            mtu_proofs: Answers::default(),
             submissions: Mutex::new(Vec::new()),
             handover: Handover::default(),
             closed: AtomicBool::new(false),
@@ -124,45 +129,50 @@ impl Shared {
     }
 }
 
-/// EV probes that a thread waits for.
-#[derive(Default)]
-pub(crate) struct ProbeWaits {
-    /// By request id: `None` while the answer is outstanding, `Some(None)` if none came.
-    waiting: Mutex<HashMap<u16, Option<Option<Span>>>>,
+/// Answers that threads wait for.
+pub(crate) struct Answers<K, V> {
+    /// `None` while the answer is outstanding.
+    waiting: Mutex<HashMap<K, Option<V>>>,
     answered: Condvar,
 }
 
-impl ProbeWaits {
-    /// A thread is going to wait for the answer to this request.
-    pub fn expect(&self, id: u16) {
-        self.waiting.lock().insert(id, None);
+impl<K, V> Default for Answers<K, V> {
+    fn default() -> Self {
+        Answers { waiting: Mutex::default(), answered: Condvar::default() }
+    }
+}
+
+impl<K: Eq + Hash, V> Answers<K, V> {
+    /// A thread is going to wait for this answer.
+    pub fn expect(&self, key: K) {
+        self.waiting.lock().insert(key, None);
     }
 
     /// No thread waits for it any more.
-    pub fn forget(&self, id: u16) {
-        self.waiting.lock().remove(&id);
+    pub fn forget(&self, key: K) {
+        self.waiting.lock().remove(&key);
     }
 
-    /// The answer has come, or none will come.
-    pub fn done(&self, id: u16, rtt: Option<Span>) {
-        if let Some(slot) = self.waiting.lock().get_mut(&id) {
-            *slot = Some(rtt);
+    /// The answer has come.
+    pub fn done(&self, key: K, answer: V) {
+        if let Some(slot) = self.waiting.lock().get_mut(&key) {
+            *slot = Some(answer);
             self.answered.notify_all();
         }
     }
 
-    /// Takes the answer: `None` while it is outstanding, `Some(None)` if none came or the caller gives up.
-    pub fn take(&self, id: u16, give_up: impl Fn() -> bool) -> Option<Option<Span>> {
+    /// Takes the answer: `None` while it is outstanding, `Some(None)` if the caller gives up or another thread has taken
+    /// it.
+    pub fn take(&self, key: K, give_up: impl Fn() -> bool) -> Option<Option<V>> {
         let mut waiting = self.waiting.lock();
-        let answer = waiting.get(&id).copied().flatten().or_else(|| give_up().then_some(None))?;
-        waiting.remove(&id);
-        Some(answer)
+        let is_over = waiting.get(&key).is_none_or(|answer| answer.is_some() || give_up());
+        is_over.then(|| waiting.remove(&key).flatten())
     }
 
     /// Sleeps until an answer comes, for at most `longest`.
-    pub fn sleep(&self, id: u16, longest: Duration) {
+    pub fn sleep(&self, key: K, longest: Duration) {
         let mut waiting = self.waiting.lock();
-        if waiting.get(&id).is_some_and(Option::is_none) {
+        if waiting.get(&key).is_some_and(Option::is_none) {
             self.answered.wait_for(&mut waiting, longest);
         }
     }
