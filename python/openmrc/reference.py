@@ -1,7 +1,7 @@
 """The fields of scenarios, grids, fabric files and catalogues: as JSON Schema, and as docs/fields.md.
 
 ``python -m openmrc.reference CHECKOUT`` prints the page. The sources of defaults are comments beside them in
-``crates/sim/src/spec``, which a checkout has and a wheel does not.
+``crates/scenario/src``, which a checkout has and a wheel does not.
 """
 
 import ast
@@ -87,7 +87,46 @@ def schema(kind: str) -> dict[str, Any]:
         # A fabric file stands for the fields that a topology needs otherwise.
         topology = made["$defs"]["Topology"]
         topology["anyOf"] = [{"required": topology.pop("required")}, {"required": ["fabric"]}]
+    for model in _models(kind):
+        definition = made if model is FILES[kind] else made.get("$defs", {}).get(model.__name__)
+        if definition is not None:
+            _explain(definition["properties"], model)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made, "title": f"openmrc {kind}"}
+
+
+_BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
+
+
+def _explain(properties: dict[str, Any], model: type[BaseModel]) -> None:
+    """Gives the properties of a JSON Schema what an editor shows: meaning and unit; and the core's ranges."""
+    of_core = types(json.loads(_core.scenario_schema())) if issubclass(model, Part) else {}
+    for row in rows(model, {}):
+        about = properties[row.name]
+        if row.meaning:
+            about["description"] = row.meaning.replace("``", "") + (f" Unit: {row.unit}." if row.unit else "")
+        known = of_core.get(model.__name__, {}).get("properties", {}).get(row.name, {})
+        limits = {
+            key: each[key] for each in (known, *known.get("anyOf", ())) for key in _BOUNDS if key in each
+        }
+        for each in (about, *about.get("anyOf", ())):
+            if each.get("type") in ("integer", "number"):
+                each.update({key: limit for key, limit in limits.items() if key not in each})
+
+
+def _models(kind: str) -> list[type[BaseModel]]:
+    """The models in a file of this kind."""
+    if kind == "scenario":
+        return [Scenario, *_parts()]
+    return list(_inside(FILES[kind]))
+
+
+def _parts() -> list[type[BaseModel]]:
+    """The parts of a scenario."""
+    return [
+        model
+        for model in vars(scenario).values()
+        if isinstance(model, type) and issubclass(model, Part) and model not in (Part, Scenario)
+    ]
 
 
 def rows(model: type[BaseModel], sources: dict[tuple[str, str], str]) -> Iterator[Row]:
@@ -107,7 +146,9 @@ def rows(model: type[BaseModel], sources: dict[tuple[str, str], str]) -> Iterato
         )
         if name == "kind" and "const" in own[name]:
             default = "required"
-        source = sources.get((model.__name__, name), "")
+        # What several types have in common is said once, at the type that they are derived from.
+        said = [sources[each.__name__, name] for each in model.__mro__ if (each.__name__, name) in sources]
+        source = said[0] if said and default != "required" else ""
         yield Row(name, _values(about, own[name]), unit, default, " ".join(meaning.split()), source)
 
 
@@ -182,10 +223,13 @@ def _range(kind: str, about: dict[str, Any]) -> str:
 
 
 def _docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """The text below each field in the source of a class."""
+    """The text below each field in the source of a class and of the classes that it is derived from."""
     body = ast.parse(textwrap.dedent(inspect.getsource(model))).body[0]
     assert isinstance(body, ast.ClassDef)
     found: dict[str, str] = {}
+    for base in model.__bases__:
+        if issubclass(base, Part) and base is not Part:
+            found |= _docstrings(base)
     for field, text in zip(body.body, body.body[1:], strict=False):
         if not isinstance(field, ast.AnnAssign) or not isinstance(text, ast.Expr):
             continue
@@ -197,7 +241,7 @@ def _docstrings(model: type[BaseModel]) -> dict[str, str]:
 def sources(checkout: Path) -> dict[tuple[str, str], str]:
     """Comments beside the defaults of the core, by type and field."""
     found: dict[tuple[str, str], str] = {}
-    for file in sorted((checkout / "crates/sim/src/spec").glob("*.rs")):
+    for file in sorted((checkout / "crates/scenario/src").glob("*.rs")):
         text = file.read_text()
         for name, body in re.findall(r"^impl Default for (\w+) \{\n(.*?)^\}", text, re.M | re.S):
             for comment, field in re.findall(r"((?:^ +//[^/].*\n)+) +(\w+): ", body, re.M):
@@ -205,7 +249,7 @@ def sources(checkout: Path) -> dict[tuple[str, str], str]:
         reasons = {
             function: _uncommented(comment)
             for comment, function in re.findall(
-                r"((?:^///.*\n)+)(?:pub(?:\(super\))? )?(?:const )?fn (\w+)\(\)", text, re.M
+                r"((?:^///.*\n)+)(?:pub(?:\(crate\))? )?(?:const )?fn (\w+)\(\)", text, re.M
             )
         }
         for name, body in re.findall(r"^pub struct (\w+) \{\n(.*?)^\}", text, re.M | re.S):
@@ -231,13 +275,8 @@ def page(checkout: Path) -> str:
         "lengths as `30 m`, ratios as `3:1`. us, ns and bit/s are the units of plain numbers; B are bytes.",
         "",
     ]
-    parts: list[type[BaseModel]] = [
-        model
-        for model in vars(scenario).values()
-        if isinstance(model, type) and issubclass(model, Part) and model not in (Part, Scenario)
-    ]
     sections: tuple[tuple[str, list[type[BaseModel]]], ...] = (
-        ("Scenario", [Scenario, *sorted(parts, key=lambda part: part.__name__)]),
+        ("Scenario", [Scenario, *sorted(_parts(), key=lambda part: part.__name__)]),
         ("Grid of `openmrc sweep`", [Grid]),
         ("Fabric file", list(_inside(Specification))),
         ("Catalogue of parts", list(_inside(Catalogue))),

@@ -57,13 +57,16 @@ pub struct PortState {
 
 impl Context {
     pub(crate) fn open(config: &DeviceConfig) -> Result<Self> {
-        thread::raise_descriptor_limit();
+        if config.sockets.raise_descriptor_limit {
+            thread::raise_descriptor_limit();
+        }
         let driver = Driver::open(config)?;
         let engine = Arc::clone(&driver);
         let thread = std::thread::Builder::new()
             .name(format!("{}-engine", driver.shared.config.name))
             .spawn(move || {
                 thread::use_exact_timers();
+                thread::use_short_slices();
                 if let Some(cpu) = engine.shared.config.thread.cpu {
                     thread::run_on_cpu(cpu);
                 }

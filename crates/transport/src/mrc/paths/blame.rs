@@ -23,21 +23,29 @@ const fn share(percent: u32) -> u16 {
     (ALL as u32 * percent / 100) as u16
 }
 
-/// Whether the network drops packets, and how many packets follow each other on one path.
-#[derive(Clone, Copy)]
-pub(super) struct Evidence {
-    drops: bool,
-    burst: u8,
-}
-
 /// What is known of the losses of a plane.
 #[derive(Clone, Copy, Default)]
-pub(super) struct PlaneLosses {
+struct PlaneLosses {
     /// Losses since the last arrival, and when the first of them was found.
     streak: u8,
     since: Time,
     /// Average share of lost packets before that.
     share: u16,
+}
+
+/// What is known of the losses of all planes, and how many packets follow each other on one path. An array, so that a
+/// queue pair has one pointer to it.
+pub(super) struct Losses {
+    planes: [PlaneLosses; PortSet::MAX_PORTS],
+    burst: u8,
+}
+
+impl Losses {
+    /// Nothing where switches trim: an untrimmed loss is a failure there.
+    pub fn new(config: &QpConfig) -> Option<Box<Self>> {
+        let drops = !config.paths.model.trims || !config.caps.trim_nack;
+        drops.then(|| Box::new(Losses { planes: Default::default(), burst: config.paths.burst.max(1) }))
+    }
 }
 
 impl PlaneLosses {
@@ -70,36 +78,22 @@ impl PlaneLosses {
     }
 }
 
-impl Evidence {
-    pub fn new(config: &QpConfig) -> Self {
-        let drops = !config.paths.model.trims || !config.caps.trim_nack;
-        Evidence { drops, burst: config.paths.burst.max(1) }
-    }
-
-    /// Memory for what is known of each plane, if it is needed.
-    pub fn losses(self, planes: usize) -> Box<[PlaneLosses]> {
-        vec![PlaneLosses::default(); if self.drops { planes } else { 0 }].into()
-    }
-}
-
 impl Paths {
     /// Whether an untrimmed loss may be congestion.
     pub(in crate::mrc) fn may_drop(&self) -> bool {
-        self.evidence.drops
+        self.losses.is_some()
     }
 
     /// A packet was lost on this path without being trimmed: what has failed. Ports `up` can be used, and a round trip
     /// takes up to `rtt`.
     pub(in crate::mrc) fn blame(&mut self, now: Time, index: EvIndex, up: PortSet, rtt: Span) -> Condemned {
-        if !self.evidence.drops {
-            return Condemned::Path;
-        }
-        self.condemned.ever = true;
         let plane = self.plane_of(index);
         // The last plane is not given up: there is nothing to use instead.
         let has_others = self.any_usable(up.without(self.planes[plane].port));
-        let burst = self.evidence.burst;
-        let losses = &mut self.losses[plane];
+        let Some(losses) = &mut self.losses else { return Condemned::Path };
+        self.condemned.ever = true;
+        let burst = losses.burst;
+        let losses = &mut losses.planes[plane];
         losses.lost(now);
         if has_others && losses.is_dead(now, rtt, burst) {
             return Condemned::Plane;
@@ -114,9 +108,9 @@ impl Paths {
 
     /// A packet sent on this path has arrived: what was lost before is forgiven.
     pub(super) fn forgive(&mut self, index: EvIndex) {
-        if self.evidence.drops {
-            let plane = self.plane_of(index);
-            self.losses[plane].arrived();
+        let plane = self.plane_of(index);
+        if let Some(losses) = &mut self.losses {
+            losses.planes[plane].arrived();
             self.record_mut(index).forget_losses();
         }
     }
@@ -155,6 +149,10 @@ mod tests {
         assert_eq!(after(0), 2);
         assert!(after(30) > after(0) && after(60) > after(30));
         assert_eq!(after(90), STANDS_OUT_ABOVE);
-        assert_eq!(after(100), after(0), "nothing arrived: whether the plane is dead is asked, not its share");
+        assert_eq!(
+            after(100),
+            after(0),
+            "nothing arrived: whether the plane is dead is asked, not its share"
+        );
     }
 }

@@ -141,7 +141,7 @@ impl Paths {
     /// trial in vain doubles that interval: where whole planes are dead, data would otherwise be lost in every round
     /// trip.
     pub(in crate::mrc) fn try_condemned(&mut self, now: Time, up: PortSet, rtt: Span) -> Option<EvIndex> {
-        if self.condemned.count == 0 || now < self.condemned.trial_at {
+        if self.condemned.count == 0 || now < self.trial_at {
             return None;
         }
         let usable: u16 = self.planes.iter().filter(|p| up.contains(p.port)).map(|p| p.usable).sum();
@@ -150,7 +150,7 @@ impl Paths {
         }
         let interval =
             if usable == 0 { rtt } else { rtt.times(1 << self.condemned.in_vain).min(LONGEST_TRIAL) };
-        self.condemned.trial_at = now + interval;
+        self.trial_at = now + interval;
         let index = self.next_condemned(|port| up.contains(port))?;
         // Counted as in vain until it delivers.
         self.condemned.in_vain = (self.condemned.in_vain + 1).min(MAX_DOUBLINGS);

@@ -31,7 +31,7 @@ pub(super) use probing::{ConditionProbes, FIRST_RTTS, IDLE_RTTS};
 pub(super) use reverse::ReversePaths;
 pub use selector::{Choice, CustomSelector, LoadBalancing, PathSelector};
 
-use self::blame::{Evidence, PlaneLosses};
+use self::blame::Losses;
 use self::ev_state::EvRecord;
 use self::selector::Selector;
 use super::config::{PathConfig, QpConfig};
@@ -50,14 +50,21 @@ const PLANE_STREAK: u8 = 4;
 /// 2^16.
 const INVERSE_SHIFT: u32 = 16;
 
-fn inverse_of(planes: usize) -> u32 {
-    (1u32 << INVERSE_SHIFT).div_ceil(planes as u32)
-}
+/// By number of planes: 2^[`INVERSE_SHIFT`] over it, rounded up.
+static INVERSES: [u32; PortSet::MAX_PORTS + 1] = {
+    let mut inverses = [0; PortSet::MAX_PORTS + 1];
+    let mut planes = 1;
+    while planes < inverses.len() {
+        inverses[planes] = (1u32 << INVERSE_SHIFT).div_ceil(planes as u32);
+        planes += 1;
+    }
+    inverses
+};
 
-/// An index divided by the number of planes that `inverse` belongs to.
+/// An index divided by a number of planes.
 #[inline]
-fn over(index: EvIndex, inverse: u32) -> usize {
-    ((u32::from(index) * inverse) >> INVERSE_SHIFT) as usize
+fn over(index: EvIndex, planes: usize) -> usize {
+    ((u32::from(index) * INVERSES[planes]) >> INVERSE_SHIFT) as usize
 }
 
 /// A plane's share of the rotation.
@@ -99,8 +106,6 @@ struct Condemnations {
     /// The last path returned to the rotation for a trial, and the number of trials since such a path delivered.
     on_trial: EvIndex,
     in_vain: u8,
-    /// No other condemned path is tried before this time.
-    trial_at: Time,
     /// A path was condemned at any time, or has lost a packet that may have been dropped.
     ever: bool,
 }
@@ -111,18 +116,17 @@ pub(super) struct Paths {
     /// Indices in rotation: plane p owns slots p * slots .. (p + 1) * slots.
     rotation: IndexArray,
     planes: Box<[Plane]>,
-    /// 2^[`INVERSE_SHIFT`] over the number of planes, rounded up.
-    inverse: u32,
     slots: u16,
     /// Turns after which the order of the rotation is drawn anew; 0: never. And the generator that draws it.
     rotation_turns: u16,
     random: u32,
     condemned: Condemnations,
-    /// By plane; empty where switches trim.
-    losses: Box<[PlaneLosses]>,
+    /// No other condemned path is tried before this time.
+    trial_at: Time,
+    /// Only where switches drop packets.
+    losses: Option<Box<Losses>>,
     selector: Selector,
     reflection: Reflection,
-    evidence: Evidence,
 }
 
 /// How the peer reflects entropy values. Counters stay at their largest value.
@@ -166,14 +170,12 @@ impl Paths {
             sent: turn(p) as u32,
         };
         let ports = || (0..total).map(|i| profile.group_port(i % planes)).collect();
-        let evidence = Evidence::new(config);
         let has_rotation = matches!(config.paths.load_balancing, LoadBalancing::EvStates);
         Paths {
             profile: Arc::clone(profile),
             records: vec![EvRecord::NEW; total].into_boxed_slice(),
             rotation,
             planes: (0..planes).map(plane).collect(),
-            inverse: inverse_of(planes),
             slots: slots as u16,
             rotation_turns: if has_rotation { config.paths.rotation_turns } else { 0 },
             random: crate::random::mix(seed ^ 0x0DE5) as u32,
@@ -186,12 +188,11 @@ impl Paths {
                 tried: 0,
                 on_trial: EvIndex::MAX,
                 in_vain: 0,
-                trial_at: Time::ZERO,
                 ever: false,
             },
-            losses: evidence.losses(planes),
+            trial_at: Time::ZERO,
+            losses: Losses::new(config),
             selector: Selector::new(&config.paths.load_balancing, planes, config.paths.burst, seed, ports),
-            evidence,
             reflection: Reflection {
                 bits: config.paths.entropy_bits,
                 is_swapped: false,
@@ -203,6 +204,16 @@ impl Paths {
 
     pub(super) fn len(&self) -> usize {
         self.records.len()
+    }
+
+    /// The profile that its paths are of.
+    pub(super) fn profile(&self) -> &Arc<EvProfile> {
+        &self.profile
+    }
+
+    /// Bits of the paths' entropy values.
+    pub(super) fn entropy_bits(&self) -> u8 {
+        self.reflection.bits
     }
 
     pub(super) fn plane_count(&self) -> usize {
@@ -217,7 +228,7 @@ impl Paths {
     /// Position of a path within its plane.
     #[inline]
     fn turn_of(&self, index: EvIndex) -> usize {
-        over(index, self.inverse)
+        over(index, self.planes.len())
     }
 
     pub(super) fn port(&self, index: EvIndex) -> u8 {
@@ -277,6 +288,12 @@ impl Paths {
         reflection.is_swapped = swapped;
         reflection.swapped = reflection.swapped.saturating_add(swapped.into());
         Some(index)
+    }
+
+    /// Whether a path has this reflected entropy, in the order of halves in which the last was found.
+    fn is_reflected(&self, index: EvIndex, entropy: Ev) -> bool {
+        let value = if self.reflection.is_swapped { entropy.swapped() } else { entropy };
+        self.ev(index).matches(value, self.reflection.bits)
     }
 
     /// Reflected values found with their halves exchanged, and reflected values that are no path's.
@@ -345,7 +362,7 @@ impl Paths {
         size_of_val(&*self.records)
             + self.rotation.heap_bytes()
             + size_of_val(&*self.planes)
-            + size_of_val(&*self.losses)
+            + self.losses.as_deref().map_or(0, size_of_val)
     }
 }
 
@@ -415,7 +432,7 @@ mod tests {
     fn planes_are_divided_by_exactly() {
         for planes in 1..=PortSet::MAX_PORTS {
             for index in 0..MAX_PATHS as EvIndex {
-                assert_eq!(over(index, inverse_of(planes)), usize::from(index) / planes);
+                assert_eq!(over(index, planes), usize::from(index) / planes);
             }
         }
     }
