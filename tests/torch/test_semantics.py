@@ -1,12 +1,7 @@
 """What users of gloo expect of works, groups, reductions and errors. `make test-torch` has torch."""
 
-import re
-import subprocess
-import sys
-
 import pytest
 
-from tests.helpers.repository import ROOT
 from tests.helpers.torch_ranks import run, start
 
 torch = pytest.importorskip("torch", reason="torch is not installed (make test-torch)")
@@ -223,14 +218,3 @@ def test_errors_are_those_of_torch_and_ours():
             raise AssertionError("a group that has failed went on")
     """
     assert run(script, 2) == ["torch's\n"] * 2
-
-
-def test_the_example_trains_under_torchrun():
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    losses = {}
-    for backend in ("mrc", "gloo"):
-        command = [*launcher, str(ROOT / "examples" / "train" / "train.py"), backend, "2"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr[-3000:]
-        [losses[backend]] = re.findall(r"step 0: loss (\S+),", done.stdout)
-    assert losses["mrc"] == losses["gloo"]
