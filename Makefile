@@ -19,6 +19,8 @@ BENCH_ARGS    ?=
 GALLERY       ?=
 
 MUTANTS_VERSION := 27.1.0
+# `make long` takes the faults of this day of the year.
+MUTANTS_DAY     := $(shell echo $$(($$(date +%-j) - 1)))
 
 VENV    := .venv
 BIN     := $(VENV)/bin
@@ -31,7 +33,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 say = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: walks man gallery site wheels help demo test test-rust test-python test-bare test-torch judges long truth bench mutants lint format docs fuzz wheel venv lock clean FORCE
+.PHONY: walks man gallery site wheels help demo test test-rust test-python test-bare test-torch judges long truth bench mutants mutants-python lint format docs fuzz wheel venv lock clean FORCE
 FORCE:
 
 help: ## this list
@@ -90,12 +92,14 @@ $(ZIG)/stamp: requirements-wheels.lock $(STAMPS)/venv
 wheels: $(ZIG)/stamp ## wheels for x86-64 and aarch64 in dist/, for Linux with glibc 2.28 or later, checked
 	$(call say,Wheels for $(TARGETS))
 	@rm -rf dist
-	@mkdir -p $(C_FILES)/lib $(C_FILES)/include && cp crates/capi/include/*.h $(C_FILES)/include/
+	@mkdir -p $(C_FILES)/lib/libibverbs $(C_FILES)/include && cp crates/capi/include/*.h $(C_FILES)/include/
 	for target in $(TARGETS); do \
 	    [[ -d $$(rustc --print sysroot)/lib/rustlib/$$target-unknown-linux-gnu ]] || rustup target add "$$target-unknown-linux-gnu"; \
 	    PATH="$(CURDIR)/$(ZIG)/bin:$$PATH" cargo zigbuild --locked --release --package openmrc-capi \
 	        --target "$$target-unknown-linux-gnu.$(GLIBC_VERSION)"; \
 	    cp $(TARGET)/$$target-unknown-linux-gnu/release/libopenmrc.so $(C_FILES)/lib/libopenmrc.so.0; \
+	    $(ZIG)/bin/python -m ziglang cc -target "$$target-linux-gnu.$(GLIBC_VERSION)" @crates/capi/libibverbs/flags \
+	        -o $(C_FILES)/lib/libibverbs/libibverbs.so.1; \
 	    PATH="$(CURDIR)/$(ZIG)/bin:$$PATH" $(BIN)/maturin build --release --zig --target "$$target-unknown-linux-gnu" \
 	        --compatibility $(GLIBC) --interpreter python3.11 --out dist; \
 	done
@@ -179,6 +183,8 @@ long: $(STAMPS)/wheel $(STAMPS)/judges/stamp ## the long mode of the tests: soak
 	OPENMRC_LONG=1 cargo test --locked --workspace --exclude openmrc-python --no-fail-fast
 	$(call say,Python tests marked long)
 	OPENMRC_LONG=1 $(BIN)/python -m pytest -m long --timeout=0 $(PYTEST_ARGS)
+	$(MAKE) mutants MUTANTS_ARGS='--shard $(MUTANTS_DAY)/366'
+	$(MAKE) mutants-python MUTANTS_ARGS='--sample 20 --seed $(MUTANTS_DAY)'
 
 # Exit code 1 of reproduce says that a claim disagrees; the page says which.
 truth: $(STAMPS)/wheel ## every published row with every seed, and the comparisons with other simulators; writes the pages in docs (an hour)
@@ -208,6 +214,11 @@ mutants: $(STAMPS)/venv $(STAMPS)/mutants/bin/cargo-mutants ## plant faults into
 	$(call say,Faults planted into crates/wire and crates/transport)
 	PATH="$(CURDIR)/$(STAMPS)/mutants/bin:$$PATH" cargo mutants --package openmrc-wire --package openmrc-transport \
 	    --sharding round-robin --timeout 60 --output $(STAMPS) $(MUTANTS_ARGS)
+
+mutants-python: $(STAMPS)/wheel ## the same for the Python packages localise and switchconf
+	$(call say,Faults planted into openmrc.localise and openmrc.switchconf)
+	$(BIN)/python -m tests.helpers.mutants openmrc/localise tests/localise $(MUTANTS_ARGS)
+	$(BIN)/python -m tests.helpers.mutants openmrc/switchconf tests/switchconf $(MUTANTS_ARGS)
 
 $(STAMPS)/mutants/bin/cargo-mutants:
 	cargo install --locked --quiet --root $(STAMPS)/mutants cargo-mutants@$(MUTANTS_VERSION)

@@ -3,6 +3,9 @@
 The wheel has one library, ``libopenmrc.so.0``. It must not be copied: the dynamic linker recognises a library
 by its file, and a process with two copies would have two devices. Its other names are symbolic links, which a
 wheel cannot carry, so they are made when they are first asked for.
+
+Beside it, in a directory of its own, is a ``libibverbs.so.1`` that leads to it, for programs that load that
+name.
 """
 
 import errno
@@ -19,6 +22,8 @@ from openmrc.errors import Error
 SONAME = "libopenmrc.so.0"
 LINKS = ("libopenmrc.so", "libmrc.so", "lib_mrc.so", "libnv_mrc.so", "libopenmrc-verbs.so")
 """Other names of the library, for linking and for preloading."""
+LIBIBVERBS = ("libibverbs.so.1", "libibverbs.so")
+"""Names by which programs load verbs; the second is a link to the first."""
 TEMPORARY = "/tmp"
 """Every system has it; TMPDIR may name another one, of which nothing is known."""
 HEADERS = ("mrc.h", "mrc_api_ver.h", "mrc_ctl.h", "mrc_ctl_api_ver.h")
@@ -60,13 +65,30 @@ def library_directory() -> Path:
         return _linked(directory, source)
 
 
+def libibverbs_directory() -> Path:
+    """A directory with ``libibverbs.so.1`` of openmrc under its names, for LD_LIBRARY_PATH.
+
+    Raises:
+        Error: if this installation was built without it.
+        OSError: if there is no place for its second name.
+    """
+    if not (source := library().parent / "libibverbs" / LIBIBVERBS[0]).is_file():
+        raise Error(f"this installation has no libibverbs: {source} is missing; `make wheel` builds it")
+    return library_directory() / "libibverbs"
+
+
 def _linked(directory: Path, source: Path) -> Path:
     targets = {directory / name: source for name in (SONAME, *LINKS)}
     targets |= {directory / name: include_directory() / name for name in HEADERS}
+    verbs = source.parent / "libibverbs" / LIBIBVERBS[0]
+    if verbs.is_file():
+        # It looks for the library in the directory above the one that led to it.
+        (directory / verbs.parent.name).mkdir(exist_ok=True)
+        targets |= {directory / verbs.parent.name / name: verbs for name in LIBIBVERBS}
     for link, target in targets.items():
         if link == target or (link.is_symlink() and link.resolve() == target):
             continue
-        _make_link(link, Path(target.name) if target.parent == directory else target)
+        _make_link(link, Path(target.name) if target.parent == link.parent else target)
     return directory
 
 
@@ -81,12 +103,16 @@ def _make_link(link: Path, target: Path) -> None:
 def preloaded(environment: Mapping[str, str]) -> dict[str, str]:
     """An environment in which unmodified verbs programs find openmrc's devices.
 
+    The library is preloaded, for programs that are linked to libibverbs, and openmrc's libibverbs.so.1 comes
+    first in LD_LIBRARY_PATH, for programs that load it by name.
+
     Raises:
         Error: if this installation was built without the library.
+        OSError: if there is no place for a link to it.
     """
-    others = environment.get("LD_PRELOAD", "")
-    own = preload()
-    return {**environment, "LD_PRELOAD": f"{own}:{others}" if others else own}
+    ours = {"LD_PRELOAD": preload(), "LD_LIBRARY_PATH": library_path()}
+    others = {name: environment.get(name, "") for name in ours}
+    return {**environment, **{name: f"{own}:{others[name]}".rstrip(":") for name, own in ours.items()}}
 
 
 def preload() -> str:
@@ -98,7 +124,21 @@ def preload() -> str:
     Raises:
         Error: if this installation was built without the library, or there is no place for the link.
     """
-    path = library()
+    return _plain(library(), "LD_PRELOAD")
+
+
+def library_path() -> str:
+    """The directory of openmrc's libibverbs as LD_LIBRARY_PATH takes it; as :func:`preload`.
+
+    Raises:
+        Error: as :func:`preload`.
+        OSError: if there is no place for its second name.
+    """
+    return _plain(libibverbs_directory(), "LD_LIBRARY_PATH")
+
+
+def _plain(path: Path, variable: str) -> str:
+    """A path, or a link to it, that the dynamic linker reads as one."""
     if not _has_special(path):
         return str(path)
     reason = "no directory for temporary files without these characters"
@@ -107,17 +147,17 @@ def preload() -> str:
             continue
         try:
             directory = _private(Path(base) / f"openmrc-{os.geteuid()}")
-            link = directory / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}-{SONAME}"
+            link = directory / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}-{path.name}"
             _make_link(link, path)
         except OSError as error:
             reason = f"{error.filename or base}: {error.strerror}"
             continue
         return str(link)
-    raise Error(f"LD_PRELOAD is split at spaces and colons, which {path} has, and a link failed: {reason}")
+    raise Error(f"{variable} is split at spaces and colons, which {path} has, and a link failed: {reason}")
 
 
 def _has_special(path: Path | str) -> bool:
-    return any(letter in str(path) for letter in " :$")
+    return any(letter in str(path) for letter in " :;$")
 
 
 def _private(directory: Path) -> Path:

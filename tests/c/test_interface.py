@@ -39,6 +39,8 @@ PROGRAMS = [
     "plugin",
     "pingpong",
     "threads",
+    "forked",
+    "extended",
 ]
 
 
@@ -205,6 +207,7 @@ def in_a_place_with_special_letters(tmp_path, monkeypatch):
     place.mkdir()
     link = place / clibrary.SONAME
     link.symlink_to(clibrary.library())
+    (place / "libibverbs").symlink_to(clibrary.libibverbs_directory())
     monkeypatch.setattr(clibrary, "library", lambda: link)
     runtime = tmp_path / "runtime"
     runtime.mkdir()
@@ -216,13 +219,14 @@ def test_programs_get_the_library_from_a_path_with_spaces_and_colons(in_a_place_
     for _ in range(2):
         environment = clibrary.preloaded({"LD_PRELOAD": "libc.so.6", "PATH": os.environ["PATH"]})
         assert environment["LD_PRELOAD"].startswith(str(in_a_place_with_special_letters))
+        assert (Path(environment["LD_LIBRARY_PATH"]) / "libibverbs.so.1").is_file()
         done = subprocess.run(
             ["cat", "/proc/self/maps"], env=environment, capture_output=True, text=True, check=True
         )
         assert clibrary.SONAME in done.stdout
         assert done.stderr == ""
     assert in_a_place_with_special_letters.stat().st_mode & 0o777 == 0o700
-    assert len(list(in_a_place_with_special_letters.iterdir())) == 1
+    assert len(list(in_a_place_with_special_letters.iterdir())) == 2
 
 
 def test_without_a_private_place_for_the_link_the_program_does_not_run(

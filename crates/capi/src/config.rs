@@ -58,6 +58,8 @@ struct Settings {
     receive_buffer: Option<usize>,
     send_buffer: Option<usize>,
     segmentation: Option<bool>,
+    /// Raise the process's limit of open descriptors. The program's own choice otherwise.
+    raise_descriptor_limit: Option<bool>,
     network_trims: Option<bool>,
     base_rtt_us: Option<f64>,
     link_rate_bps: Option<u64>,
@@ -257,6 +259,7 @@ impl Settings {
             Some("srv6") => config.entropy.format = EvFormat::Srv6,
             Some(other) => return Err(format!("ev_format is {other:?}: udp, structured or srv6 is allowed")),
         }
+        config.sockets.raise_descriptor_limit = self.raise_descriptor_limit.unwrap_or(false);
         config.entropy.per_port = self.evs_per_port.or(config.entropy.per_port);
         config.network.fixed_window = self.fixed_window.or(config.network.fixed_window);
         config.thread.cpu = self.cpu.or(config.thread.cpu);

@@ -19,6 +19,7 @@ use crate::ev_events::EvQueues;
 use crate::events::{Acknowledged, EventQueue};
 use crate::interfaces;
 use crate::registry::Registry;
+use crate::told;
 
 pub static CONTEXTS: Registry<Context> = Registry::new();
 
@@ -67,6 +68,8 @@ pub struct Target {
     /// Where a queue pair's public part says its state; 0 if it has none.
     pub state: usize,
     pub acks: Option<Arc<Acknowledged>>,
+    /// Of a queue pair: a receive had a buffer.
+    pub has_buffers: Option<Arc<AtomicBool>>,
 }
 
 impl Target {
@@ -125,6 +128,12 @@ impl Router {
                             unsafe { AtomicU32::from_ptr(ptr::with_exposed_provenance_mut(target.state)) };
                         state.store(IBV_QPS_ERR as u32, Ordering::Release);
                     }
+                    let buffers = target.has_buffers.as_ref().is_some_and(|any| any.load(Ordering::Relaxed));
+                    if reason == Fatal::AccessViolation && buffers {
+                        let waits =
+                            "the program waits for SENDs, which the peer cannot post: MRC has only WRITE";
+                        told::once(format!("queue pair: ended by the peer; {waits}"));
+                    }
                     target.push(event_type);
                 }
             }
@@ -179,10 +188,20 @@ impl Context {
         let first = device::address_of(gid)?;
         let own = self.own();
         if first.is_ipv4() != own[0].is_ipv4() {
+            let (name, own) = (self.device.name(), own[0]);
+            told::once(format!("device {name}: peer {first} refused, this device has the address {own}"));
             return Err(EINVAL);
         }
         let named = self.device.description.peers.get(&first).cloned();
-        let planes = named.or_else(|| interfaces::planes_of(&own, first)).ok_or(EINVAL)?;
+        let Some(planes) = named.or_else(|| interfaces::planes_of(&own, first)) else {
+            let name = self.device.name();
+            told::once(format!(
+                "device {name}: the addresses of peer {first} on planes 2 to {} are not known: peers in OPENMRC_CONFIG \
+                 names them",
+                own.len()
+            ));
+            return Err(EINVAL);
+        };
         let udp_port = self.base_port + (qp_num >> SLOT_SHIFT) as u16;
         Ok(planes.into_iter().map(|addr| SocketAddr::new(addr, udp_port)).collect())
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use openmrc_nic::{self as nic, Completion, Opcode, Status};
 
+use crate::abi::extended::{IbvCqEx, pollers};
 use crate::abi::verbs::*;
 use crate::context::{AsyncQueue, CONTEXTS, Context, Target};
 use crate::device::MAX_CQE;
@@ -18,8 +19,10 @@ use crate::registry::{Marked, Registry};
 pub static CHANNELS: Registry<Channel> = Registry::new();
 pub static CQS: Registry<Cq> = Registry::new();
 
+/// Functions that read completions one by one.
+pub type Pollers = [*mut c_void; pollers::COUNT];
 pub type VerbsChannel = Marked<IbvCompChannel, Channel>;
-pub type VerbsCq = Marked<IbvCq, Cq>;
+pub type VerbsCq = Marked<IbvCqEx, Cq>;
 /// An object of which the program knows only the address.
 pub type MrcCq = Marked<(), Cq>;
 pub type MrcChannel = Marked<(), Channel>;
@@ -155,7 +158,8 @@ impl Cq {
         self.address.store(address, Ordering::Release);
         if let Source::Work(nic) = &self.source {
             let acks = Some(Arc::clone(&self.async_events));
-            let target = Target { queue: Arc::clone(queue), object: address, state: 0, acks };
+            let target =
+                Target { queue: Arc::clone(queue), object: address, state: 0, acks, has_buffers: None };
             self.context.router.cqs.lock().insert(nic.handle(), target);
         }
         CQS.insert(address, self);
@@ -334,7 +338,7 @@ pub fn destroy_where(fits: impl Fn(&Context, Face, usize) -> bool) {
         // SAFETY: the face says what its public part is; nobody else destroys objects of a context that is closed.
         unsafe {
             match cq.face {
-                Face::Verbs => finish::<IbvCq>(address, &cq, false),
+                Face::Verbs => finish::<IbvCqEx>(address, &cq, false),
                 Face::Mrc => finish::<()>(address, &cq, false),
             }
         }
@@ -367,6 +371,8 @@ pub fn create_verbs_channel(context: *mut IbvContext) -> Result<*mut IbvCompChan
     Ok(object.cast())
 }
 
+/// A queue, with the functions that read its completions one by one, or none.
+///
 /// # Errors
 /// EINVAL.
 pub fn create_verbs(
@@ -375,14 +381,15 @@ pub fn create_verbs(
     cq_context: *mut c_void,
     channel: *mut IbvCompChannel,
     comp_vector: c_int,
-) -> Result<*mut IbvCq> {
+    pollers: Pollers,
+) -> Result<*mut IbvCqEx> {
     let core = CONTEXTS.get(context)?;
     if comp_vector != 0 {
         return Err(EINVAL);
     }
     let via = channel_of(channel, &core, Face::Verbs)?;
     let cq = Arc::new(Cq::new(core, (Face::Verbs, 0), cqe, cq_context, via, Cq::of_work)?);
-    let public = IbvCq {
+    let base = IbvCq {
         context,
         channel,
         cq_context,
@@ -393,6 +400,9 @@ pub fn create_verbs(
         comp_events_completed: 0,
         async_events_completed: 0,
     };
+    // SAFETY: zeros are a completion.
+    let current = unsafe { std::mem::zeroed() };
+    let public = IbvCqEx { base, comp_mask: 0, status: 0, wr_id: 0, pollers, current };
     let object = VerbsCq::make(public, Arc::as_ptr(&cq), VERBS_CQ);
     let queue = Arc::clone(&cq.context.events);
     cq.publish(object.expose_provenance(), &queue);

@@ -11,12 +11,15 @@ use parking_lot::Mutex;
 use crate::abi::verbs::*;
 use crate::config::{self, Description};
 use crate::errno::{EINVAL, Result};
+use crate::told;
 
 /// A device. It lives as long as the process.
 #[repr(C)]
 pub struct Device {
     pub public: IbvDevice,
     pub description: Description,
+    /// Its `uverbs<number>`.
+    pub number: u32,
 }
 
 // SAFETY: nothing of it changes after it was made; the two pointers in the public part are null.
@@ -33,32 +36,54 @@ pub const MAX_CQE: c_int = limits::MAX_CQE as c_int;
 pub const MAX_INLINE: u32 = QpCap::MAX.max_inline_data;
 /// Entries of the GID table, which are all the same: clients default to the first or to the last.
 pub const GIDS: u32 = 4;
+/// A locally administered number, as there is no vendor. Programs take 0 for a device that did not answer.
+const VENDOR: u32 = 0x02_6D72;
 /// A part number that no application knows, so that none expects vendor features.
 const VENDOR_PART: u32 = 0x6D_7263;
 
 static DEVICES: OnceLock<Vec<&'static Device>> = OnceLock::new();
+/// Held while they are made, which looks up files.
+static MAKING: Mutex<()> = Mutex::new(());
 
 /// The devices; made at the first call that finds the environment in order.
 ///
 /// # Errors
 /// EINVAL, with one line on standard error.
 pub fn all() -> Result<&'static [&'static Device]> {
-    static MAKING: Mutex<()> = Mutex::new(());
     let _making = MAKING.lock();
     if DEVICES.get().is_none() {
         let described = config::devices().map_err(|why| {
-            eprintln!("openmrc: {why}");
+            told::once(why);
             EINVAL
         })?;
-        let made = described.into_iter().map(|d| &*Box::leak(Box::new(Device::new(d)))).collect();
-        let _ = DEVICES.set(made);
+        // Numbers of the system's devices are theirs.
+        let free = (0..).filter(|number| !exists(&format!("/sys/class/infiniband_verbs/uverbs{number}")));
+        let numbered = described.into_iter().zip(free);
+        let made =
+            numbered.map(|(d, number)| &*Box::leak(Box::new(Device::new(d, number)))).collect::<Vec<_>>();
+        if DEVICES.get_or_init(|| made).is_empty() {
+            told::once(
+                "no device: no interface but loopback is up with an address; OPENMRC_DEVICES names some"
+                    .into(),
+            );
+        }
     }
     Ok(DEVICES.get().map_or(&[], Vec::as_slice))
 }
 
-/// The device with this name.
-pub fn by_name(name: &[u8]) -> Option<&'static Device> {
-    DEVICES.get()?.iter().copied().find(|device| device.description.config.name.as_bytes() == name)
+/// Whether the system has a file, asked past `interpose`, which looks for devices.
+pub fn exists(path: &str) -> bool {
+    let Ok(path) = std::ffi::CString::new(path) else { return false };
+    // SAFETY: a string that ends with zero.
+    unsafe { libc::syscall(libc::SYS_faccessat, libc::AT_FDCWD, path.as_ptr(), libc::F_OK) == 0 }
+}
+
+/// The devices, for one who looks up a file; none while they are made.
+pub fn unless_being_made() -> &'static [&'static Device] {
+    if DEVICES.get().is_none() && MAKING.try_lock().is_some() {
+        let _ = all();
+    }
+    DEVICES.get().map_or(&[], Vec::as_slice)
 }
 
 /// The device at this address.
@@ -80,25 +105,31 @@ fn text<const N: usize>(text: &str) -> [c_char; N] {
 }
 
 impl Device {
-    fn new(description: Description) -> Self {
+    fn new(description: Description, number: u32) -> Self {
         let name = description.config.name.as_str();
-        let path = format!("/sys/class/infiniband/{name}");
+        let node = format!("uverbs{number}");
         Device {
             public: IbvDevice {
                 ops: [std::ptr::null_mut::<c_void>(); 2],
                 node_type: IBV_NODE_CA,
                 transport_type: IBV_TRANSPORT_IB,
                 name: text(name),
-                dev_name: text(name),
-                dev_path: text(&path),
-                ibdev_path: text(&path),
+                dev_path: text(&format!("/sys/class/infiniband_verbs/{node}")),
+                dev_name: text(&node),
+                ibdev_path: text(&format!("/sys/class/infiniband/{name}")),
             },
             description,
+            number,
         }
     }
 
     pub fn name(&self) -> &str {
         &self.description.config.name
+    }
+
+    /// The name of its file under /dev/infiniband.
+    pub fn node_name(&self) -> String {
+        format!("uverbs{}", self.number)
     }
 
     /// How many planes it has.
@@ -130,7 +161,7 @@ impl Device {
             sys_image_guid: self.guid(),
             max_mr_size: 1 << 63,
             page_size_cap: !0xFFF,
-            vendor_id: 0,
+            vendor_id: VENDOR,
             vendor_part_id: VENDOR_PART,
             hw_ver: 0,
             max_qp: MAX_QP as c_int,

@@ -4,16 +4,18 @@
 //! | module | subject |
 //! |---|---|
 //! | `abi` | structures and constants, with their layouts checked |
-//! | `mrc`, `ctl`, `verbs`, `refused`, `strings` | the functions that programs call |
-//! | `sysfs` | files of devices, for programs that look them up |
+//! | `mrc`, `ctl`, `verbs`, `refused`, `strings`, `kern` | the functions that programs call |
+//! | `sysfs`, `interpose` | files of devices, for programs that look them up; the functions that take their paths |
 //! | `device`, `config`, `interfaces` | which devices there are, what they report, addresses of peers |
 //! | `open`, `context`, `memory`, `cq`, `qp`, `hint` | objects of both interfaces |
-//! | `modify`, `post` | states of queue pairs; work requests |
+//! | `modify`, `post`, `built` | states of queue pairs; work requests, and those that calls build |
 //! | `ev_events`, `notifier` | the events of paths for a controller, notifications |
+//! | `told` | what a person is told on standard error |
 //! | `registry`, `events`, `errno`, `returns`, `process` | pointers of programs, waiting, errors and what functions
 //! return, forks |
 
 mod abi;
+mod built;
 mod config;
 mod context;
 mod cq;
@@ -24,6 +26,8 @@ mod ev_events;
 mod events;
 mod hint;
 mod interfaces;
+mod interpose;
+mod kern;
 mod memory;
 mod modify;
 mod mrc;
@@ -37,4 +41,5 @@ mod registry;
 mod returns;
 mod strings;
 mod sysfs;
+mod told;
 mod verbs;

@@ -12,6 +12,7 @@ use crate::abi::verbs::*;
 use crate::context::{CONTEXTS, Context};
 use crate::errno::{EBUSY, EINVAL, EOPNOTSUPP, Errno, Result};
 use crate::registry::{Marked, Registry};
+use crate::told;
 
 pub static PDS: Registry<Pd> = Registry::new();
 pub static MRS: Registry<Mr> = Registry::new();
@@ -65,6 +66,8 @@ fn access_of(flags: u32) -> Result<Access> {
         IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
     let writes = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
     if flags & !(ACCEPTED | writes) != 0 {
+        let flags = flags & !(ACCEPTED | writes);
+        told::refused("memory region", &format!("access flags {flags:#x}"), "MRC has no such regions");
         return Err(EOPNOTSUPP);
     }
     if flags & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) != 0

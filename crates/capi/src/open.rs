@@ -14,7 +14,7 @@ use crate::context::{AsyncEvent, AsyncQueue, CONTEXTS, Context, Router};
 use crate::device::Device;
 use crate::errno::{Errno, Result};
 use crate::ev_events::EvQueues;
-use crate::process;
+use crate::{process, told};
 
 /// Devices that share an address differ in their UDP port: base port + slot.
 const SLOTS: u8 = 64;
@@ -78,17 +78,31 @@ fn open_nic(device: &Device) -> Result<(nic::Context, u16)> {
             Err(nic::Error::Os { source, .. }) if source.raw_os_error() == Some(libc::EADDRINUSE) => {}
             Err(error) => {
                 // Nothing else tells the user which address or limit it was.
-                eprintln!("openmrc: device {}: {error}", device.name());
+                let full = matches!(&error, nic::Error::Os { source, .. } if source.raw_os_error() == Some(libc::EMFILE));
+                let hint = if full {
+                    "; fewer evs_per_port, or raise_descriptor_limit = true, in OPENMRC_CONFIG help"
+                } else {
+                    ""
+                };
+                told::once(format!("device {}: {error}{hint}", device.name()));
                 return Err(error.into());
             }
         }
     }
+    let all = format!(
+        "UDP ports {base} to {} are in use: 64 contexts share an address",
+        base + u16::from(SLOTS - 1)
+    );
+    told::once(format!("device {}: {all}", device.name()));
     Err(Errno(libc::EADDRINUSE))
 }
 
 fn public_part(device: &'static Device, async_fd: c_int) -> VerbsContext {
     let mut members = [ptr::null_mut::<c_void>(); extended::COUNT];
     members[extended::QUERY_PORT] = crate::verbs::query_port_extended as *mut c_void;
+    members[extended::CREATE_CQ_EX] = crate::verbs::create_cq_ex as *mut c_void;
+    members[extended::QUERY_DEVICE_EX] = crate::verbs::query_device_ex as *mut c_void;
+    members[extended::CREATE_QP_EX] = crate::verbs::create_qp_ex as *mut c_void;
     members[extended::SIZE] = ptr::without_provenance_mut(size_of::<VerbsContext>());
     let mut ops = [ptr::null_mut::<c_void>(); ops::COUNT];
     ops[ops::POLL_CQ] = crate::verbs::poll_cq as *mut c_void;

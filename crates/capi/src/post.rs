@@ -1,14 +1,17 @@
 //! Work requests: chains of them, posted up to the first that is refused (docs/spec/c-interface.md, section 7.7).
 
 use std::ffi::c_int;
+use std::sync::atomic::Ordering;
 use std::{ptr, slice};
 
 use openmrc_nic::{RecvWr, SendData, SendList, SendWr, Sge};
 use smallvec::SmallVec;
 
 use crate::abi::verbs::*;
+use crate::cq::Face;
 use crate::errno::{EINVAL, EOPNOTSUPP, Errno, Result};
 use crate::qp::Qp;
+use crate::told;
 
 /// The longest message.
 const MAX_LENGTH: u64 = 1 << 31;
@@ -21,6 +24,8 @@ struct Chain<'a> {
     cap: &'a IbvQpCap,
     /// The inline payload of the send that was given last.
     inline: SmallVec<[u8; 256]>,
+    /// The operation of one that was refused.
+    refused: Option<c_int>,
 }
 
 impl SendList for Chain<'_> {
@@ -42,7 +47,10 @@ impl Chain<'_> {
         let with_imm = match from.opcode {
             IBV_WR_RDMA_WRITE => false,
             IBV_WR_RDMA_WRITE_WITH_IMM => true,
-            _ => return Err(EOPNOTSUPP),
+            other => {
+                self.refused = Some(other);
+                return Err(EOPNOTSUPP);
+            }
         };
         let known = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
         if from.send_flags & !known != 0 {
@@ -109,20 +117,31 @@ unsafe fn segments<'a>(list: *const IbvSge, count: c_int, most: u32) -> Result<&
 /// Posts a chain of sends. The first that is refused goes to `bad`; those before it stay posted.
 ///
 /// # Errors
-/// EINVAL, ENOMEM for a full queue, EOPNOTSUPP for an operation that is not in MRC.
+/// EINVAL, ENOMEM for a full queue, EOPNOTSUPP for an operation that is not in MRC. A SEND ends both queue pairs: the
+/// peer waits for it.
 ///
 /// # Safety
 /// `wr` is null or a chain of requests that ends with null; `bad` is null or can be written.
 #[inline]
 pub unsafe fn send(qp: &Qp, wr: *mut IbvSendWr, bad: *mut *mut IbvSendWr) -> Result<()> {
-    if wr.is_null() || bad.is_null() {
+    if wr.is_null() {
         return Err(EINVAL);
     }
-    let mut chain = Chain { next: wr, last: wr, cap: &qp.init.cap, inline: SmallVec::new() };
+    let mut chain = Chain { next: wr, last: wr, cap: &qp.init.cap, inline: SmallVec::new(), refused: None };
     let (_, result) = qp.nic.post_send_each(&mut chain);
-    if result.is_err() {
-        // SAFETY: checked above.
-        unsafe { *bad = chain.last };
+    // SAFETY: the caller's promise.
+    if result.is_err()
+        && let Some(bad) = unsafe { bad.as_mut() }
+    {
+        *bad = chain.last;
+    }
+    if let Some(opcode) = chain.refused {
+        told::refused("queue pair", told::operation(opcode), "MRC has only WRITE");
+        // A program for MRC knows that there are none.
+        let sends = matches!(opcode, IBV_WR_SEND | IBV_WR_SEND_WITH_IMM | IBV_WR_SEND_WITH_INV);
+        if sends && qp.face == Face::Verbs {
+            qp.end_with_peer();
+        }
     }
     result
 }
@@ -136,7 +155,7 @@ pub unsafe fn send(qp: &Qp, wr: *mut IbvSendWr, bad: *mut *mut IbvSendWr) -> Res
 /// As [`send`].
 #[inline]
 pub unsafe fn recv(qp: &Qp, wr: *mut IbvRecvWr, bad: *mut *mut IbvRecvWr) -> Result<()> {
-    if wr.is_null() || bad.is_null() {
+    if wr.is_null() {
         return Err(EINVAL);
     }
     let (mut next, mut last) = (wr, wr);
@@ -145,13 +164,18 @@ pub unsafe fn recv(qp: &Qp, wr: *mut IbvRecvWr, bad: *mut *mut IbvRecvWr) -> Res
         let request = unsafe { next.as_ref() }?;
         last = next;
         next = request.next;
+        if request.num_sge > 0 {
+            qp.has_buffers.store(true, Ordering::Relaxed);
+        }
         let fits = u32::try_from(request.num_sge).is_ok_and(|n| n <= qp.init.cap.max_recv_sge.max(1));
         Some(if fits { Ok(RecvWr { wr_id: request.wr_id }) } else { Err(EINVAL) })
     });
     let (_, result) = qp.nic.post_recv_each::<Errno>(chain);
-    if result.is_err() {
-        // SAFETY: checked above.
-        unsafe { *bad = last };
+    // SAFETY: the caller's promise.
+    if result.is_err()
+        && let Some(bad) = unsafe { bad.as_mut() }
+    {
+        *bad = last;
     }
     result
 }

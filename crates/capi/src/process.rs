@@ -1,5 +1,5 @@
-//! Whether the library may be used in this process: not in the child of a fork of the one that opened a device, and not
-//! after a panic (docs/spec/c-interface.md, section 9).
+//! Whether the library may be used in this process: not after a panic. The child of a fork may open devices of its own;
+//! those of its parent are dead there (docs/spec/c-interface.md, section 9).
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,6 +8,7 @@ use openmrc_sockets::Process;
 
 use crate::errno::{EIO, Result};
 
+/// The first process that opened a device.
 static OPENED: OnceLock<Process> = OnceLock::new();
 static PANICKED: AtomicBool = AtomicBool::new(false);
 /// Called after a panic.
@@ -19,14 +20,16 @@ pub fn opens(report: fn()) {
     REPORT.get_or_init(|| report);
 }
 
-/// To be asked before any lock is taken: in the child of a fork it may be held for ever.
-///
 /// # Errors
-/// EIO in the child of a fork, or after a panic.
+/// EIO after a panic.
 #[inline]
 pub fn check() -> Result<()> {
-    let alive = OPENED.get().is_none_or(|process| process.is_current());
-    if alive && !PANICKED.load(Ordering::Relaxed) { Ok(()) } else { Err(EIO) }
+    if PANICKED.load(Ordering::Relaxed) { Err(EIO) } else { Ok(()) }
+}
+
+/// Whether a process forked that had opened a device, and this is its child.
+pub fn is_child() -> bool {
+    OPENED.get().is_some_and(|process| !process.is_current())
 }
 
 /// A panic was caught: the state of objects is not known any more.

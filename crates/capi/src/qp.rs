@@ -4,13 +4,16 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use openmrc_nic::profiles::EvLease;
-use openmrc_nic::{self as nic, QpCap, QpState};
+use openmrc_nic::{self as nic, QpCap, QpState, SendData, SendWr};
 use parking_lot::Mutex;
 
+use crate::abi::extended::{IbvQpEx, builders};
 use crate::abi::mrc::MrcQpAttr;
 use crate::abi::verbs::*;
+use crate::built::Built;
 use crate::context::{AsyncQueue, Context, Target};
 use crate::cq::{self, Cq, Face};
 use crate::device::{MAX_INLINE, MAX_QP, MAX_QP_WR, MAX_SGE};
@@ -19,10 +22,16 @@ use crate::events::Acknowledged;
 use crate::hint::Hint;
 use crate::memory::{PDS, Pd};
 use crate::registry::{Marked, Registry};
+use crate::told;
+
+/// A key that no region has.
+const NO_KEY: u32 = 0;
+/// What a peer needs to answer, many times over.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 pub static QPS: Registry<Qp> = Registry::new();
 
-pub type VerbsQp = Marked<IbvQp, Qp>;
+pub type VerbsQp = Marked<IbvQpEx, Qp>;
 /// An object of which the program knows only the address.
 pub type MrcQp = Marked<(), Qp>;
 
@@ -46,6 +55,10 @@ pub struct Qp {
     pub record: Mutex<Record>,
     pub async_events: Arc<Acknowledged>,
     dying: AtomicBool,
+    /// A receive had a buffer, so the program may wait for a SEND.
+    pub has_buffers: Arc<AtomicBool>,
+    /// Requests that calls have begun to build.
+    pub built: Mutex<Built>,
     /// Where the public part says its state; 0 if it has none.
     state: AtomicUsize,
 }
@@ -116,7 +129,8 @@ impl Qp {
                 max_send_wr: cap.max_send_wr,
                 max_recv_wr: cap.max_recv_wr,
                 max_send_sge: cap.max_send_sge,
-                max_inline_data: cap.max_inline_data,
+                // For `end_with_peer`.
+                max_inline_data: cap.max_inline_data.max(1),
             },
             init.sq_sig_all != 0,
         )?;
@@ -136,6 +150,8 @@ impl Qp {
             record: Mutex::default(),
             async_events: Arc::default(),
             dying: AtomicBool::new(false),
+            has_buffers: Arc::default(),
+            built: Mutex::default(),
             state: AtomicUsize::new(0),
         }))
     }
@@ -144,9 +160,30 @@ impl Qp {
     pub fn publish(self: Arc<Self>, address: usize, state: usize, queue: &Arc<AsyncQueue>) {
         self.state.store(state, Ordering::Release);
         let acks = Some(Arc::clone(&self.async_events));
-        let target = Target { queue: Arc::clone(queue), object: address, state, acks };
+        let has_buffers = Some(Arc::clone(&self.has_buffers));
+        let target = Target { queue: Arc::clone(queue), object: address, state, acks, has_buffers };
         self.context.router.qps.lock().insert(self.nic.qp_num(), target);
         QPS.insert(address, self);
+    }
+
+    /// Ends this queue pair and its peer's with an error, and waits until that is so: what the peer waits for cannot come,
+    /// and the program may exit when it is told. A write to no region of the peer does it, as in verbs.
+    pub fn end_with_peer(&self) {
+        let write = SendWr {
+            wr_id: 0,
+            data: SendData::Inline(&[0]),
+            remote_addr: 0,
+            rkey: NO_KEY,
+            imm: None,
+            signaled: false,
+            solicited: false,
+        };
+        let until = Instant::now() + PATIENCE;
+        if self.nic.post_send(&[write]).is_ok() {
+            while self.nic.state() == QpState::Rts && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
     }
 
     /// The public part says the present state.
@@ -175,7 +212,12 @@ pub fn state_code(state: QpState) -> c_int {
 /// EOPNOTSUPP for another type than RC, or with a shared receive queue; EINVAL; ENOMEM.
 pub fn create_verbs(pd: *mut IbvPd, attr: &mut IbvQpInitAttr) -> Result<*mut IbvQp> {
     let context = Arc::clone(&PDS.get(pd)?.context);
-    if attr.qp_type != IBV_QPT_RC || !attr.srq.is_null() {
+    if attr.qp_type != IBV_QPT_RC {
+        told::refused("queue pair", told::qp_type(attr.qp_type), "MRC has only RC");
+        return Err(EOPNOTSUPP);
+    }
+    if !attr.srq.is_null() {
+        told::refused("queue pair", "a shared receive queue", "MRC has none");
         return Err(EOPNOTSUPP);
     }
     let mut init = Init {
@@ -190,7 +232,7 @@ pub fn create_verbs(pd: *mut IbvPd, attr: &mut IbvQpInitAttr) -> Result<*mut Ibv
     };
     let qp = Qp::new(Face::Verbs, 0, &context, &mut init)?;
     attr.cap = init.cap;
-    let public = IbvQp {
+    let base = IbvQp {
         // SAFETY: the domain is in the table, so its public part is there.
         context: unsafe { (*pd).context },
         qp_context: attr.qp_context,
@@ -206,9 +248,16 @@ pub fn create_verbs(pd: *mut IbvPd, attr: &mut IbvQpInitAttr) -> Result<*mut Ibv
         cond: Opaque([0; _]),
         events_completed: 0,
     };
+    let public = IbvQpEx {
+        base,
+        comp_mask: 0,
+        wr_id: 0,
+        wr_flags: 0,
+        builders: [std::ptr::null_mut(); builders::COUNT],
+    };
     let object = VerbsQp::make(public, Arc::as_ptr(&qp), VERBS_QP);
     // SAFETY: the object was just made.
-    let state = unsafe { &raw mut (*object).public.state }.expose_provenance();
+    let state = unsafe { &raw mut (*object).public.base.state }.expose_provenance();
     let queue = Arc::clone(&context.events);
     qp.publish(object.expose_provenance(), state, &queue);
     Ok(object.cast())
@@ -265,7 +314,7 @@ pub fn destroy_where(fits: impl Fn(&Context, Face, usize) -> bool) {
         // SAFETY: the face says what its public part is; nobody else destroys objects of a context that is closed.
         unsafe {
             match qp.face {
-                Face::Verbs => finish::<IbvQp>(address, &qp, false),
+                Face::Verbs => finish::<IbvQpEx>(address, &qp, false),
                 Face::Mrc => finish::<()>(address, &qp, false),
             }
         }

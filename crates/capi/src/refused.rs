@@ -5,51 +5,61 @@ use std::ffi::{c_char, c_int, c_void};
 
 use crate::errno::{EOPNOTSUPP, Errno};
 use crate::returns::{e0, m1, pointer};
+use crate::told;
 
-/// Functions that return an errno value, -1, or NULL. They take any arguments, as they read none.
+/// Why, once, as a program that needs it ends soon.
+fn told(function: &str) {
+    told::once(format!("{function} refused, MRC has nothing like it"));
+}
+
+/// Functions that return an errno value, -1, or NULL. They take any arguments, as they read none. Those of which
+/// programs ask whether they are there are refused without a word.
 macro_rules! refuse {
-    (value: $($value:ident)*; minus_one: $($minus_one:ident)*; null: $($null:ident)*; nothing: $($nothing:ident)*) => {
+    ($($result:ty, $how:ident: $($name:ident)*, silently: $($silent:ident)*;)*) => {
         $(
-            /// Not in MRC: EOPNOTSUPP.
-            #[unsafe(no_mangle)]
-            pub extern "C" fn $value() -> c_int {
-                e0(|| Err(EOPNOTSUPP))
-            }
-        )*
-        $(
-            /// Not in MRC: -1, EOPNOTSUPP.
-            #[unsafe(no_mangle)]
-            pub extern "C" fn $minus_one() -> c_int {
-                m1(|| Err(EOPNOTSUPP))
-            }
-        )*
-        $(
-            /// Not in MRC: NULL, EOPNOTSUPP.
-            #[unsafe(no_mangle)]
-            pub extern "C" fn $null() -> *mut c_void {
-                pointer(|| Err(EOPNOTSUPP))
-            }
-        )*
-        $(
-            /// Nothing was imported, so there is nothing to do.
-            #[unsafe(no_mangle)]
-            pub extern "C" fn $nothing() {}
+            $(
+                /// Not in MRC: EOPNOTSUPP.
+                #[unsafe(no_mangle)]
+                pub extern "C" fn $name() -> $result {
+                    told(stringify!($name));
+                    $how(|| Err(EOPNOTSUPP))
+                }
+            )*
+            $(
+                /// Not in MRC: EOPNOTSUPP.
+                #[unsafe(no_mangle)]
+                pub extern "C" fn $silent() -> $result {
+                    $how(|| Err(EOPNOTSUPP))
+                }
+            )*
         )*
     };
 }
 
 refuse! {
-    value:
-        ibv_resize_cq ibv_modify_srq ibv_query_srq ibv_destroy_srq ibv_destroy_ah ibv_attach_mcast ibv_detach_mcast
-        ibv_set_ece ibv_query_ece ibv_resolve_eth_l2_from_gid;
-    minus_one:
-        ibv_rereg_mr ibv_init_ah_from_wc;
-    null:
-        ibv_create_srq ibv_create_ah ibv_create_ah_from_wc ibv_import_device ibv_import_pd ibv_import_mr ibv_import_dm
-        ibv_reg_dmabuf_mr ibv_qp_to_qp_ex mlx5dv_reg_dmabuf_mr;
-    nothing:
-        ibv_unimport_pd ibv_unimport_mr ibv_unimport_dm
+    c_int, e0:
+        ibv_resize_cq ibv_modify_srq ibv_query_srq ibv_attach_mcast ibv_detach_mcast ibv_resolve_eth_l2_from_gid,
+    silently:
+        ibv_destroy_srq ibv_destroy_ah ibv_set_ece ibv_query_ece;
+    c_int, m1:
+        ibv_rereg_mr ibv_init_ah_from_wc,
+    silently: ;
+    *mut c_void, pointer:
+        ibv_create_srq ibv_create_ah ibv_create_ah_from_wc ibv_import_device ibv_import_pd ibv_import_mr ibv_import_dm,
+    silently:
+        ibv_reg_dmabuf_mr mlx5dv_reg_dmabuf_mr;
 }
+
+/// Functions that have nothing to do.
+macro_rules! nothing {
+    ($($name:ident)*) => {$(
+        /// Nothing was imported.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() {}
+    )*};
+}
+
+nothing! { ibv_unimport_pd ibv_unimport_mr ibv_unimport_dm }
 
 /// A plugin expects this of the library that it is linked to.
 #[unsafe(no_mangle)]

@@ -165,6 +165,9 @@ pub struct SocketConfig {
     /// UDP ports on which every port receives in addition to its own, at most 4. MRC 1.0 prints 4971 as a default.
     /// Answers go to the address that the peer gave. Default none.
     pub more_udp_ports: Vec<u16>,
+    /// Raise the process's limit of open descriptors to its hard limit: each path has a socket. Default on; a library in
+    /// somebody else's program asks first.
+    pub raise_descriptor_limit: bool,
 }
 
 impl Default for SocketConfig {
@@ -175,6 +178,7 @@ impl Default for SocketConfig {
             segmentation: true,
             burst: software::BURST,
             more_udp_ports: Vec::new(),
+            raise_descriptor_limit: true,
         }
     }
 }

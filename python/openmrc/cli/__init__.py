@@ -158,6 +158,16 @@ _GROUPS: dict[str, dict[str, Subcommand]] = {
         "locate": Subcommand(
             "openmrc.cli.locate:locate", "Name the broken cable, from the devices of running processes."
         ),
+        "controller": Subcommand(
+            "openmrc.cli.controller:controller",
+            "Run a fabric's controller: live map, faults, decisions, metrics, page.",
+        ),
+        "agent": Subcommand(
+            "openmrc.cli.agent:agent", "Tell a controller what this host's processes see of the fabric."
+        ),
+        "fabric": Subcommand(
+            "openmrc.cli.fabric:fabric", "Ask a fabric's controller, and tell it what to do."
+        ),
     },
     "Simulate": {
         "simulate": Subcommand(

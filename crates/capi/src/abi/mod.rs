@@ -2,6 +2,7 @@
 //! offsets while compiling. Enums are plain integers here: a program may pass any bit pattern.
 
 pub mod ctl;
+pub mod extended;
 pub mod mrc;
 pub mod verbs;
 

@@ -46,6 +46,9 @@ pub const IBV_ACCESS_OPTIONAL_RANGE: u32 = 0x3FF0_0000;
 
 pub const IBV_WR_RDMA_WRITE: c_int = 0;
 pub const IBV_WR_RDMA_WRITE_WITH_IMM: c_int = 1;
+pub const IBV_WR_SEND: c_int = 2;
+pub const IBV_WR_SEND_WITH_IMM: c_int = 3;
+pub const IBV_WR_SEND_WITH_INV: c_int = 9;
 
 pub const IBV_SEND_FENCE: u32 = 1;
 pub const IBV_SEND_SIGNALED: u32 = 1 << 1;
@@ -130,6 +133,9 @@ pub struct IbvContext {
 /// Members of [`VerbsContext`] before the context, by their place.
 pub mod extended {
     pub const QUERY_PORT: usize = 0;
+    pub const CREATE_CQ_EX: usize = 25;
+    pub const QUERY_DEVICE_EX: usize = 27;
+    pub const CREATE_QP_EX: usize = 33;
     pub const SIZE: usize = 39;
     pub const COUNT: usize = 40;
 }

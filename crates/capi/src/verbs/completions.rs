@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
+use crate::abi::extended::{IbvCqEx, pollers};
 use crate::abi::verbs::*;
 use crate::cq::{self, CQS, Channel, Face, VERBS_CQ};
 use crate::returns::{e0, m1, pointer};
@@ -31,7 +32,8 @@ pub unsafe extern "C" fn ibv_create_cq(
     channel: *mut IbvCompChannel,
     comp_vector: c_int,
 ) -> *mut IbvCq {
-    pointer(|| cq::create_verbs(context, cqe, cq_context, channel, comp_vector))
+    let none = [std::ptr::null_mut(); pollers::COUNT];
+    pointer(|| cq::create_verbs(context, cqe, cq_context, channel, comp_vector, none)).cast()
 }
 
 /// # Safety
@@ -39,7 +41,7 @@ pub unsafe extern "C" fn ibv_create_cq(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut IbvCq) -> c_int {
     // SAFETY: the public part of completion queues of verbs.
-    e0(|| unsafe { cq::destroy(cq, Face::Verbs) })
+    e0(|| unsafe { cq::destroy(cq.cast::<IbvCqEx>(), Face::Verbs) })
 }
 
 /// # Safety
@@ -69,7 +71,7 @@ pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut IbvCq, events: c_uint) {
 /// As in verbs: `wc` has room for `entries` completions.
 pub unsafe extern "C" fn poll_cq(cq: *mut IbvCq, entries: c_int, wc: *mut IbvWc) -> c_int {
     // SAFETY: the caller's promise.
-    m1(|| unsafe { cq::core(cq, VERBS_CQ)?.poll(entries, wc) })
+    m1(|| unsafe { cq::core(cq.cast::<IbvCqEx>(), VERBS_CQ)?.poll(entries, wc) })
 }
 
 /// `req_notify_cq` of a context.
@@ -78,5 +80,5 @@ pub unsafe extern "C" fn poll_cq(cq: *mut IbvCq, entries: c_int, wc: *mut IbvWc)
 /// As in verbs.
 pub unsafe extern "C" fn req_notify_cq(cq: *mut IbvCq, solicited_only: c_int) -> c_int {
     // SAFETY: the caller's promise.
-    e0(|| unsafe { cq::core(cq, VERBS_CQ)? }.arm(solicited_only != 0))
+    e0(|| unsafe { cq::core(cq.cast::<IbvCqEx>(), VERBS_CQ)? }.arm(solicited_only != 0))
 }

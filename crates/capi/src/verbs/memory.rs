@@ -6,6 +6,7 @@ use crate::abi::verbs::*;
 use crate::errno::EOPNOTSUPP;
 use crate::memory;
 use crate::returns::{e0, pointer};
+use crate::told;
 
 /// # Safety
 /// As in verbs.
@@ -59,7 +60,10 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
 ) -> *mut IbvMr {
     pointer(|| match iova == addr.addr() as u64 {
         true => memory::register(pd, addr, length, access),
-        false => Err(EOPNOTSUPP),
+        false => {
+            told::refused("memory region", "an iova other than the address", "MRC has no such regions");
+            Err(EOPNOTSUPP)
+        }
     })
 }
 

@@ -4,12 +4,15 @@
 mod completions;
 mod devices;
 mod events;
+mod extended;
+mod files;
 mod memory;
 mod qps;
 mod queries;
 
 pub use completions::{poll_cq, req_notify_cq};
 pub use events::acknowledge_async;
+pub use extended::{create_cq_ex, create_qp_ex, query_device_ex};
 pub use qps::{post_recv, post_send, refuse};
 pub use queries::query_port_extended;
 

@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 use std::ptr;
 
+use crate::abi::extended::{IbvQpEx, builders};
 use crate::abi::verbs::*;
 use crate::cq::Face;
 use crate::errno::{self, EINVAL, EOPNOTSUPP};
@@ -24,7 +25,7 @@ pub unsafe extern "C" fn ibv_create_qp(pd: *mut IbvPd, attr: *mut IbvQpInitAttr)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut IbvQp) -> c_int {
     // SAFETY: the public part of queue pairs of verbs.
-    e0(|| unsafe { qp::destroy(qp, Face::Verbs) })
+    e0(|| unsafe { qp::destroy(qp.cast::<IbvQpEx>(), Face::Verbs) })
 }
 
 /// # Safety
@@ -76,6 +77,25 @@ pub unsafe extern "C" fn ibv_query_qp(
     })
 }
 
+/// NULL unless it was made for requests that are built by calls.
+///
+/// # Safety
+/// As in verbs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut IbvQp) -> *mut IbvQpEx {
+    pointer(|| {
+        if QPS.get(qp)?.face != Face::Verbs {
+            return Err(EINVAL);
+        }
+        let extended = qp.cast::<IbvQpEx>();
+        // SAFETY: a queue pair of verbs that is in the table.
+        match unsafe { (*extended).builders[builders::START] }.is_null() {
+            true => Err(EOPNOTSUPP),
+            false => Ok(extended),
+        }
+    })
+}
+
 /// MRC places data out of order.
 ///
 /// # Safety
@@ -91,7 +111,7 @@ pub unsafe extern "C" fn ibv_query_qp_data_in_order(_qp: *mut IbvQp, _op: c_int,
 /// As in verbs.
 pub unsafe extern "C" fn post_send(qp: *mut IbvQp, wr: *mut IbvSendWr, bad: *mut *mut IbvSendWr) -> c_int {
     // SAFETY: the caller's promise.
-    e0(|| unsafe { post::send(qp::core(qp, VERBS_QP)?, wr, bad) })
+    e0(|| unsafe { post::send(qp::core(qp.cast::<IbvQpEx>(), VERBS_QP)?, wr, bad) })
 }
 
 /// `post_recv` of a context.
@@ -100,7 +120,7 @@ pub unsafe extern "C" fn post_send(qp: *mut IbvQp, wr: *mut IbvSendWr, bad: *mut
 /// As in verbs.
 pub unsafe extern "C" fn post_recv(qp: *mut IbvQp, wr: *mut IbvRecvWr, bad: *mut *mut IbvRecvWr) -> c_int {
     // SAFETY: the caller's promise.
-    e0(|| unsafe { post::recv(qp::core(qp, VERBS_QP)?, wr, bad) })
+    e0(|| unsafe { post::recv(qp::core(qp.cast::<IbvQpEx>(), VERBS_QP)?, wr, bad) })
 }
 
 /// An operation of a context that this device lacks.

@@ -134,7 +134,10 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
         if flags != 0 || entry_size < size_of::<IbvGidEntry>() || entries.is_null() {
             return Err(EINVAL);
         }
-        let n = max_entries.min(device::GIDS as usize);
+        let n = device::GIDS as usize;
+        if max_entries < n {
+            return Err(EINVAL);
+        }
         for index in 0..n {
             let found = gid_entry(&context, 1, index as u32)?;
             // SAFETY: the program gives an array of entries of this size.
