@@ -16,6 +16,7 @@ MUTANTS_ARGS  ?=
 TEST_WORKERS  ?= 4
 DEMO_ARGS     ?=
 BENCH_ARGS    ?=
+GALLERY       ?=
 
 MUTANTS_VERSION := 27.1.0
 
@@ -23,14 +24,14 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 STAMPS  := .make
 TARGET  := $(or $(CARGO_TARGET_DIR),target)
-PYTHON_TREES := $(wildcard python tests benches examples)
+PYTHON_TREES := $(wildcard python tests benches examples crates/python docs/conf.py docs/_site)
 # The one interpreter all of cargo builds the extension module against: changing it would rebuild the bindings.
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 say = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: wheels help demo test test-rust test-python test-bare test-torch judges long truth bench mutants lint format docs fuzz wheel venv lock clean FORCE
+.PHONY: gallery site wheels help demo test test-rust test-python test-bare test-torch judges long truth bench mutants lint format docs fuzz wheel venv lock clean FORCE
 FORCE:
 
 help: ## this list
@@ -60,27 +61,14 @@ $(STAMPS)/sources: FORCE
 	@mkdir -p $(STAMPS)
 	@printf '%s\n' $(SOURCES) | cmp -s - $@ || printf '%s\n' $(SOURCES) > $@
 
-# The C interface goes into the wheel as files of the Python package, without the symbols that only a debugger reads.
+# The C interface goes into the wheel as files of the Python package; crates/python/backend.py does it for `make wheel`.
 C_FILES := python/openmrc
-# libibverbs.so.1 leads programs that load it by name to the library; rustc cannot give functions versions. The compiler
-# is put before this.
-LIBIBVERBS := -shared -fPIC -O2 -Wall -Wextra -Werror -s -Wl,-soname,libibverbs.so.1 -Wl,-z,nodelete \
-    -Wl,--version-script=crates/capi/libibverbs/libibverbs.map crates/capi/libibverbs/libibverbs.c -ldl \
-    -o $(C_FILES)/lib/libibverbs/libibverbs.so.1
-define c_interface
-	@rm -rf $(C_FILES)/lib $(C_FILES)/include
-	@mkdir -p $(C_FILES)/lib/libibverbs $(C_FILES)/include
-	cp $(1)/libopenmrc.so $(C_FILES)/lib/libopenmrc.so.0
-	$(CC) $(LIBIBVERBS)
-	cp crates/capi/include/*.h $(C_FILES)/include/
-endef
 
 $(STAMPS)/wheel: $(STAMPS)/venv $(STAMPS)/sources $(SOURCES) Cargo.toml Cargo.lock pyproject.toml
 	$(call say,Release wheel)
 	@rm -rf $(STAMPS)/dist
-	cargo build --locked --release --package openmrc-capi
-	$(call c_interface,$(TARGET)/release)
-	$(BIN)/maturin build --release --interpreter $(BIN)/python --out $(STAMPS)/dist
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps \
+	    --no-build-isolation --wheel-dir $(STAMPS)/dist .
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall $(STAMPS)/dist/*.whl
 	@touch $@
 
@@ -108,7 +96,8 @@ wheels: $(ZIG)/stamp ## wheels for x86-64 and aarch64 in dist/, for Linux with g
 	    PATH="$(CURDIR)/$(ZIG)/bin:$$PATH" cargo zigbuild --locked --release --package openmrc-capi \
 	        --target "$$target-unknown-linux-gnu.$(GLIBC_VERSION)"; \
 	    cp $(TARGET)/$$target-unknown-linux-gnu/release/libopenmrc.so $(C_FILES)/lib/libopenmrc.so.0; \
-	    $(ZIG)/bin/python -m ziglang cc -target "$$target-linux-gnu.$(GLIBC_VERSION)" $(LIBIBVERBS); \
+	    CC="$(ZIG)/bin/python -m ziglang cc -target $$target-linux-gnu.$(GLIBC_VERSION)" \
+	        sh crates/capi/libibverbs/build.sh $(C_FILES)/lib/libibverbs; \
 	    PATH="$(CURDIR)/$(ZIG)/bin:$$PATH" $(BIN)/maturin build --release --zig --target "$$target-unknown-linux-gnu" \
 	        --compatibility $(GLIBC) --interpreter python3.11 --out dist; \
 	done
@@ -132,6 +121,8 @@ lock: $(STAMPS)/venv ## renew requirements-dev.lock and Cargo.lock after a chang
 	    --generate-hashes --no-annotate --custom-compile-command 'make lock' --output-file requirements-torch.lock - pyproject.toml
 	printf '%s\n' 'ziglang>=0.13' 'cargo-zigbuild>=0.20' 'auditwheel>=6.1' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	    --generate-hashes --no-annotate --custom-compile-command 'make lock' --output-file requirements-wheels.lock -
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra docs --generate-hashes --no-annotate \
+	    --constraint requirements-dev.lock --custom-compile-command 'make lock' --output-file requirements-docs.lock pyproject.toml
 	cargo update --workspace
 	cargo update --workspace --manifest-path fuzz/Cargo.toml
 
@@ -232,6 +223,7 @@ lint: $(STAMPS)/wheel ## formatting, clippy, ruff, mypy, and the stub against th
 	$(BIN)/ruff format --check $(PYTHON_TREES)
 	$(BIN)/mypy
 	$(BIN)/mypy benches
+	$(BIN)/mypy examples/*.py examples/train/*.py
 	$(call say,Stub of openmrc._core against the compiled module)
 	MYPYPATH=python $(BIN)/stubtest --mypy-config-file pyproject.toml openmrc._core
 
@@ -240,9 +232,23 @@ format: $(STAMPS)/venv ## rewrite both languages' sources in the project's forma
 	$(BIN)/ruff check --fix --quiet $(PYTHON_TREES) || true
 	$(BIN)/ruff format $(PYTHON_TREES)
 
-docs: $(STAMPS)/wheel ## renew the options in docs/cli.md and the fields of files in docs/fields.md
+# The extra "docs" goes into the environment of development, whose versions its lock keeps.
+$(STAMPS)/docs: requirements-docs.lock $(STAMPS)/venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
+	@touch $@
+
+docs: $(STAMPS)/wheel $(STAMPS)/docs ## renew docs/cli.md and docs/fields.md, and build the site: site/index.html
 	$(BIN)/python -m openmrc.cli._options docs/cli.md
 	$(BIN)/python -m openmrc.reference . > docs/fields.md.part && mv docs/fields.md.part docs/fields.md
+	$(MAKE) site
 
-clean: ## remove .venv, stamps, wheels and the cargo target directory
-	rm -rf $(VENV) $(TORCH) $(STAMPS) $(TARGET) dist
+site: $(STAMPS)/wheel $(STAMPS)/docs ## the pages of docs with a search and the reference; a link or name that is none fails
+	$(call say,Site)
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet --builder html docs site
+
+gallery: $(STAMPS)/wheel ## make the pictures of the pages anew; GALLERY='planes.png ...' only these
+	$(call say,Pictures)
+	$(BIN)/python docs/_site/gallery.py $(GALLERY)
+
+clean: ## remove .venv, stamps, wheels, the site and the cargo target directory
+	rm -rf $(VENV) $(TORCH) $(STAMPS) $(TARGET) dist site docs/reference

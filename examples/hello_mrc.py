@@ -16,7 +16,7 @@ with Device.loopback().open() as one, Device.loopback().open() as two, listen(po
     # The sending end, which could be another process on another host.
     sent = one.create_cq()
     mine = one.alloc_pd().create_qp(sent)
-    peer = connect("localhost", listener.address[1], mine)
+    peer = connect("127.0.0.1", listener.address[1], mine)
     server.join()
     mine.write(b"hello over eight planes", peer.buffers[0], imm_data=2026)
 

@@ -4,6 +4,7 @@ python examples/own_classes.py
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from openmrc import sim
 
@@ -60,11 +61,12 @@ if __name__ == "__main__":
         ],
         faults=[sim.Slow(targets=["p1/t1-0"], share=0.5)],
     )
-    for name, own in {
+    variants: dict[str, dict[str, Any]] = {
         "MRC": {},
         "round robin": {"path_selector": RoundRobin},
         "AIMD": {"congestion": Aimd},
         "both": {"path_selector": RoundRobin, "congestion": Aimd},
-    }.items():
+    }
+    for name, own in variants.items():
         summary = sim.run(scenario, **own).summary()
         print(f"{name:14} {summary.delivered} of {summary.messages}, last after {summary.last_us:.1f} us")

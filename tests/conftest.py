@@ -1,6 +1,7 @@
-"""What holds for every test: Ctrl-C interrupts, and every simulated run keeps the laws."""
+"""What holds for every test: Ctrl-C interrupts, properties have no deadline, simulated runs keep the laws."""
 
 import signal
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -10,7 +11,14 @@ from openmrc.sim.results import DROPS
 
 
 def pytest_configure() -> None:
-    """A shell has what it runs in the background ignore Ctrl-C; processes of tests would inherit that."""
+    """Examples of properties may take long on a busy machine. A shell has what it runs in the background
+    ignore Ctrl-C; processes of tests would inherit that."""
+    # The environment of the tests with torch has no hypothesis.
+    with suppress(ImportError):
+        from hypothesis import settings
+
+        settings.register_profile("openmrc", deadline=None)
+        settings.load_profile("openmrc")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

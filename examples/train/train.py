@@ -19,7 +19,7 @@ torch.manual_seed(1)
 dist.init_process_group(sys.argv[1] if len(sys.argv) > 1 else "mrc")
 rank = dist.get_rank()
 
-shape = Shape()
+shape = Shape(layers=4, width=256)
 model = DistributedDataParallel(ByteModel(shape))
 optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
 batches = Batches(text.made(), shape, rank, batch=4)

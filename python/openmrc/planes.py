@@ -41,7 +41,8 @@ class Planes:
     """What a user says about planes; each field may be left at its default."""
 
     addresses: tuple[str, ...] = ()
-    """Addresses (``10.0.0.1``, ``[fd00::1]:4791``) or interfaces (``eth0``), one per plane."""
+    """Addresses (``10.0.0.1``, ``[fd00::1]:4791``) or interfaces (``eth0``), one per plane. ``10.0.0.1:0``
+    takes any free UDP port; without a port it is 4791, or a free one if another program has that."""
     count: int | None = None
     """Number of planes where the addresses are chosen here: both ends on one machine."""
     evs: int | None = None
@@ -83,7 +84,7 @@ class Planes:
         wanted = self.count or count or LOOPBACK_PLANES
         here = same_host(local, remote)
         if self._is_named or not here:
-            context = self.open_named(ipv6=":" in local, **options)
+            context = self._open_named_beside_others(":" in local, **options)
             if context is not None:
                 return context
         if here:
@@ -94,6 +95,25 @@ class Planes:
     @property
     def _is_named(self) -> bool:
         return bool(self.addresses) or self.routes is not None
+
+    def _open_named_beside_others(self, ipv6: bool, **options: Any) -> Context | None:
+        """As :meth:`open_named`; where another program has a UDP port that no user chose, on free ones."""
+        try:
+            return self.open_named(ipv6=ipv6, **options)
+        except DeviceError as error:
+            if error.errno != errno.EADDRINUSE or self.routes is not None:
+                raise
+            if self.addresses and all(_port_of(name) for name in self.addresses):
+                raise
+
+        def elsewhere() -> list[Port]:
+            if self.addresses:
+                return _named_ports(self.addresses, [ipv6, not ipv6], free=True)
+            # The other program has the source ports of the lab's paths too.
+            ports = self.lab.ports if self.lab is not None else ()
+            return [Port(port.addr, _free_udp_port(port.addr)) for port in ports]
+
+        return self._open_chosen(elsewhere, **options)
 
     def open_named(self, *, ipv6: bool = False, **options: Any) -> Context | None:
         """Opens the planes that are known without a peer; ``None`` if there are none.
@@ -225,8 +245,13 @@ def path_mtu(
     return fits
 
 
-def parse_host(text: str, default_port: int) -> tuple[str, int]:
+def parse_host(text: str, default_port: int, *, any_port: bool = False) -> tuple[str, int]:
     """Splits ``host``, ``host:port``, ``[v6]`` or ``[v6]:port``.
+
+    Args:
+        text: What is split.
+        default_port: The port where it has none.
+        any_port: Whether port 0 is allowed: any free one.
 
     Raises:
         ArgumentError: if it is none of these.
@@ -243,18 +268,19 @@ def parse_host(text: str, default_port: int) -> tuple[str, int]:
         raise ArgumentError(f"{text!r} names no host")
     if not port:
         return host, default_port
-    if not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
+    if not (port.isascii() and port.isdigit() and 0 <= int(port) < 1 << 16 and (any_port or int(port))):
         raise ArgumentError(f"{port!r} is not a port number (1 to 65535)")
     return host, int(port)
 
 
-def _named_ports(names: Sequence[str], families: Sequence[bool]) -> list[Port]:
+def _named_ports(names: Sequence[str], families: Sequence[bool], *, free: bool = False) -> list[Port]:
     """The ports with these addresses or interfaces.
 
     Args:
         names: Addresses and interfaces.
         families: Whether to take an interface's IPv6 address, in order of preference: the first one that all
             interfaces have.
+        free: Take a free UDP port where a name has none; a name that ends in ``:0`` always gets one.
     """
     interfaces = [interface for _, interface in socket.if_nameindex()]
     named = [name for name in names if name in interfaces]
@@ -269,17 +295,27 @@ def _named_ports(names: Sequence[str], families: Sequence[bool]) -> list[Port]:
     ports: list[Port] = []
     for name in names:
         if name in found:
-            ports.append(found[name])
+            port = found[name]
+            ports.append(Port(port.addr, _free_udp_port(port.addr)) if free else port)
             continue
-        host, udp_port = parse_host(name, 0)
+        host = parse_host(name, 0, any_port=True)[0]
         try:
             ipaddress.ip_address(host)
         except ValueError:
             raise ArgumentError(
                 f"{name!r} is neither an address nor an interface of this host ({', '.join(interfaces)})"
             ) from None
-        ports.append(Port(host, udp_port) if udp_port else Port(host))
+        udp_port = _port_of(name)
+        if udp_port == 0 or (udp_port is None and free):
+            udp_port = _free_udp_port(host)
+        ports.append(Port(host) if udp_port is None else Port(host, udp_port))
     return ports
+
+
+def _port_of(name: str) -> int | None:
+    """The UDP port that a plane's name ends in; 0: any; ``None``: it has none."""
+    port = parse_host(name, -1, any_port=True)[1]
+    return None if port < 0 else port
 
 
 def _loopback4(count: int) -> list[Port]:

@@ -1,7 +1,7 @@
 """The fields of scenarios, grids, fabric files and catalogues: as JSON Schema, and as docs/fields.md.
 
 ``python -m openmrc.reference CHECKOUT`` prints the page. The sources of defaults are comments beside them in
-``crates/sim/src/spec``, which a checkout has and a wheel does not.
+``crates/scenario/src``, which a checkout has and a wheel does not.
 """
 
 import ast
@@ -107,7 +107,9 @@ def rows(model: type[BaseModel], sources: dict[tuple[str, str], str]) -> Iterato
         )
         if name == "kind" and "const" in own[name]:
             default = "required"
-        source = sources.get((model.__name__, name), "")
+        # What several types have in common is said once, at the type that they are derived from.
+        said = [sources[each.__name__, name] for each in model.__mro__ if (each.__name__, name) in sources]
+        source = said[0] if said and default != "required" else ""
         yield Row(name, _values(about, own[name]), unit, default, " ".join(meaning.split()), source)
 
 
@@ -182,10 +184,13 @@ def _range(kind: str, about: dict[str, Any]) -> str:
 
 
 def _docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """The text below each field in the source of a class."""
+    """The text below each field in the source of a class and of the classes that it is derived from."""
     body = ast.parse(textwrap.dedent(inspect.getsource(model))).body[0]
     assert isinstance(body, ast.ClassDef)
     found: dict[str, str] = {}
+    for base in model.__bases__:
+        if issubclass(base, Part) and base is not Part:
+            found |= _docstrings(base)
     for field, text in zip(body.body, body.body[1:], strict=False):
         if not isinstance(field, ast.AnnAssign) or not isinstance(text, ast.Expr):
             continue
@@ -197,7 +202,7 @@ def _docstrings(model: type[BaseModel]) -> dict[str, str]:
 def sources(checkout: Path) -> dict[tuple[str, str], str]:
     """Comments beside the defaults of the core, by type and field."""
     found: dict[tuple[str, str], str] = {}
-    for file in sorted((checkout / "crates/sim/src/spec").glob("*.rs")):
+    for file in sorted((checkout / "crates/scenario/src").glob("*.rs")):
         text = file.read_text()
         for name, body in re.findall(r"^impl Default for (\w+) \{\n(.*?)^\}", text, re.M | re.S):
             for comment, field in re.findall(r"((?:^ +//[^/].*\n)+) +(\w+): ", body, re.M):
@@ -205,7 +210,7 @@ def sources(checkout: Path) -> dict[tuple[str, str], str]:
         reasons = {
             function: _uncommented(comment)
             for comment, function in re.findall(
-                r"((?:^///.*\n)+)(?:pub(?:\(super\))? )?(?:const )?fn (\w+)\(\)", text, re.M
+                r"((?:^///.*\n)+)(?:pub(?:\(crate\))? )?(?:const )?fn (\w+)\(\)", text, re.M
             )
         }
         for name, body in re.findall(r"^pub struct (\w+) \{\n(.*?)^\}", text, re.M | re.S):

@@ -274,7 +274,7 @@ def test_whatever_comes_instead_of_a_peer_is_named(ends, sent, words):
         assert word in str(error)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.binary(max_size=200), st.booleans())
 def test_no_bytes_whatsoever_do_more_than_a_connect_error(noise, framed):
     with socket.create_server(("127.0.0.1", 0)) as server:

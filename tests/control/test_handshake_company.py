@@ -421,7 +421,7 @@ def send_noise(protocol, sealed, examples):
     """Sends a channel what its protocol may and may not carry; nothing but a ConnectError may come of it."""
     noise = fields_of(protocol) | json_values | st.binary(max_size=40)
 
-    @settings(max_examples=examples, deadline=None)
+    @settings(max_examples=examples)
     @given(st.lists(noise, max_size=4), st.binary(max_size=8))
     def check(values, rest):
         one, two = socket.socketpair()

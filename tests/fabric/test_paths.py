@@ -107,7 +107,7 @@ def test_three_tiers_fill_the_address_to_the_last_bit():
     assert all(path.usids)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(ev=st.integers(0, (1 << 32) - 1))
 def test_an_ev_names_one_path_or_is_refused(ev):
     fabric = FABRICS[0]

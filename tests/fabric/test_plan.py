@@ -191,7 +191,7 @@ def test_modules_are_chosen_that_the_cages_have_room_for():
     assert host.modules == 500 + 4 * 63
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     hosts=st.integers(2, 3000),
     nic=st.sampled_from(["400G", "800G"]),
@@ -300,7 +300,7 @@ def test_oversubscription_takes_uplinks_away():
     assert design.loss("T0-T1 link").of_plane == 1 / 12
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     hosts=st.integers(2, 5000),
     planes=st.sampled_from([1, 2, 4, 8]),
@@ -393,7 +393,7 @@ def test_a_bad_catalogue_is_refused_naming_its_line(tmp_path):
         load_catalogue(file)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(text=st.text(alphabet="hosts: 16\n[]{}&*!-,'\"#nicrate800G", max_size=60))
 def test_no_text_makes_the_reader_fail_otherwise(tmp_path_factory, text):
     file = tmp_path_factory.mktemp("spec") / "fabric.yaml"

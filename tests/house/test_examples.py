@@ -18,12 +18,6 @@ def test_hello_says_hello():
     assert result.stdout == "SUCCESS 2026 hello over eight planes\n"
 
 
-def test_the_readme_shows_the_example_as_it_is():
-    code = (ROOT / "examples/hello_mrc.py").read_text().split("\n", 2)[2]
-    shown = "\n".join(f"    {line}" if line else "" for line in code.rstrip("\n").split("\n"))
-    assert shown in (ROOT / "README.md").read_text()
-
-
 def test_classes_of_ones_own_deliver_every_message():
     result = run("own_classes.py")
     assert (result.returncode, result.stderr) == (0, "")

@@ -23,7 +23,7 @@ def shown(table, width):
     return out.getvalue()
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     st.integers(40, 200),
     st.lists(st.tuples(CELL, CELL, CELL, CELL, CELL, CELL), min_size=1, max_size=12),

@@ -209,7 +209,7 @@ def test_figures_of_a_lying_client_are_no_traceback(test, figures):
         checked(test, figures, "client")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.dictionaries(
         st.text(max_size=8), st.none() | st.floats() | st.text(max_size=5) | st.lists(st.floats())

@@ -148,7 +148,7 @@ def scenarios(draw: st.DrawFn) -> dict[str, Any]:
 
 
 WITHOUT_FIXTURES = settings(
-    deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 

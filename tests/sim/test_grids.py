@@ -130,6 +130,17 @@ def test_the_command_compares_side_by_side(
     assert set(json.loads(capsys.readouterr().out)) == {"mrc", "rocev2:qps=4"}
 
 
+def test_a_comparison_says_which_transport_leaves_planes_unused(
+    small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planes = sim.load(small).topology.planes
+    assert main(["compare", str(small), "--transports", f"mrc,rocev2:qps=1,rocev2:qps={planes}"]) == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
+    assert notes == [
+        f"note: rocev2:qps=1 sends each message on 1 of {planes} planes: one queue pair, one plane each"
+    ]
+
+
 def test_a_sweep_runs_every_point_once_and_keeps_it(small: Path, tmp_path: Path) -> None:
     grid = sweep.load(tmp_path / "grid.yaml")
     first = sweep.sweep(grid, tmp_path / "points", jobs=2)

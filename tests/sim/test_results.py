@@ -13,6 +13,7 @@ import pytest
 from openmrc import sim
 from openmrc.cli import main
 from openmrc.errors import ArgumentError, FormatError
+from openmrc.sim import text
 from openmrc.wire import IcrcVerdict, read_pcap
 
 pa = pytest.importorskip("pyarrow")
@@ -46,6 +47,17 @@ def test_recording_everything_does_not_change_what_happens(results: sim.Results)
     assert plain.series is None
     assert not plain.links
     assert not plain.log
+
+
+def test_a_run_says_why_no_path_was_condemned_only_if_its_hosts_saw_their_links_go_down() -> None:
+    def notes(*targets: str) -> list[str]:
+        faults = [{"kind": "down", "targets": targets, "at_us": 10, "until_us": 40}]
+        return text.notes(sim.run(scenario(faults=faults)))
+
+    why = "the host sees it go down and sends on the others"
+    assert notes("h3:p2", "h9:p0") == [f"note: no path is condemned for a host's own port: {why}"]
+    assert notes("p1/t0-0") == []  # Hosts elsewhere condemn their paths to it.
+    assert notes("h3:p2", LINK) == []
 
 
 def test_every_frame_agrees_with_the_counters(results: sim.Results) -> None:

@@ -92,7 +92,7 @@ def test_every_path_of_a_rendered_fabric_arrives_and_every_entry_is_used(platfor
     )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.filter_too_much])
 @given(
     platform=st.sampled_from(PLATFORMS),
     hosts=st.integers(2, 60),

@@ -58,7 +58,7 @@ def test_every_byte_and_every_completion_survives(rules):
         assert (target == source).all()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     st.lists(
         st.builds(

@@ -60,7 +60,7 @@ def test_a_read_only_buffer_can_be_the_source():
         assert target == b"hello"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_scattered_pieces_arrive_as_one_message_and_nothing_else_changes(data):
     pieces = data.draw(

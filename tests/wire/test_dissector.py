@@ -113,7 +113,7 @@ def number(text: str) -> int:
     return {"True": 1, "False": 0}.get(text) if text in ("True", "False") else int(text, 0)  # type: ignore[return-value]
 
 
-@settings(max_examples=6, deadline=None, phases=[Phase.generate])
+@settings(max_examples=6, phases=[Phase.generate])
 @given(batch=st.lists(packets(), min_size=40, max_size=40))
 def test_tshark_reads_every_field_with_the_dissector(batch: list[wire.Packet], tmp_path_factory: Any) -> None:
     path = tmp_path_factory.mktemp("pcap") / "mrc.pcap"

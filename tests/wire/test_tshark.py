@@ -181,7 +181,7 @@ def collect(strategy, count=PACKETS):
     """Many arbitrary values at once: tshark reads them in one run; nothing is to be shrunk."""
     cases = []
 
-    @settings(max_examples=count, phases=[Phase.generate], deadline=None, database=None)
+    @settings(max_examples=count, phases=[Phase.generate], database=None)
     @given(strategy)
     def add(case):
         cases.append(case)

@@ -2,16 +2,15 @@
 
 use std::net::SocketAddr;
 
+use openmrc_transport::Span;
 use openmrc_transport::mrc::{Capabilities, QpConfig, RequestorConfig, RetrySchedule};
-use openmrc_transport::{Span, Time};
 
 use crate::memory_table::Access;
 use crate::qp_state::{AttrMask, QpState};
 
 pub use openmrc_transport::mrc::DEFAULT_PATH_MTU;
 
-/// Default of [`QpAttr::timeout`]: 17 ms. A process may not be scheduled for some milliseconds.
-pub const DEFAULT_TIMEOUT: u8 = 14;
+pub use openmrc_transport::presets::software::TIMEOUT as DEFAULT_TIMEOUT;
 
 /// Default of [`QpAttr::exp_cnt`]. When the linear retries and these have ended, a peer has been silent for 34 s: more
 /// than twice the 15 s for which a debugger, a snapshot of a virtual machine or a full disk may stop a process.
@@ -117,12 +116,11 @@ pub struct QpInfo {
 }
 
 impl QpAttr {
-    /// When a message with immediate that finds no receive now is refused; `None`: now.
-    pub(crate) fn receive_wait_until(&self, now: Time) -> Option<Time> {
+    /// How long a message with immediate waits for a receive.
+    pub(crate) fn receive_wait(&self) -> Span {
         match self.receive_wait_ms.unwrap_or(0) {
-            0 => None,
-            RECEIVE_WAIT_FOREVER => Some(Time::NEVER),
-            ms => Some(now + Span::from_millis(ms.into())),
+            RECEIVE_WAIT_FOREVER => Span(u64::MAX),
+            ms => Span::from_millis(ms.into()),
         }
     }
 

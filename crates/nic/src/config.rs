@@ -4,8 +4,10 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+use openmrc_transport::Span;
 use openmrc_transport::mrc::{DEFAULT_ROTATION_TURNS, RequestorOptions, ResponderOptions};
 use openmrc_transport::node::PortMaskBase;
+use openmrc_transport::presets::software;
 use openmrc_wire::{DscpMap, Entropy, EntropyOrder, Ev, EvFormat, ROCE_PORT};
 
 use crate::profiles::engine::DEFAULT_ACTIVE;
@@ -174,7 +176,7 @@ impl Default for SocketConfig {
             receive_buffer: 16 << 20,
             send_buffer: 1 << 20,
             segmentation: true,
-            burst: 15,
+            burst: software::BURST,
             more_udp_ports: Vec::new(),
             raise_descriptor_limit: true,
         }
@@ -198,12 +200,17 @@ pub struct NetworkConfig {
     pub fixed_window: Option<u64>,
 }
 
+/// A duration of the transport, as it is configured.
+fn duration(span: Span) -> Duration {
+    Duration::from_nanos(span.as_nanos())
+}
+
 impl Default for NetworkConfig {
     fn default() -> Self {
         NetworkConfig {
             dscp: DscpMap::DEFAULT,
             trims: false,
-            base_rtt: Duration::from_micros(500),
+            base_rtt: duration(software::BASE_RTT),
             link_rate_bps: 25_000_000_000,
             fixed_window: None,
         }
@@ -222,8 +229,7 @@ impl NetworkConfig {
 
     /// The window of a profile without an algorithm.
     pub(crate) fn window(&self) -> u64 {
-        const WINDOW: u64 = 1 << 20;
-        self.fixed_window.filter(|&bytes| bytes > 0).unwrap_or(WINDOW)
+        self.fixed_window.filter(|&bytes| bytes > 0).unwrap_or(software::FIXED_WINDOW)
     }
 }
 
@@ -238,7 +244,7 @@ pub struct SackConfig {
 
 impl Default for SackConfig {
     fn default() -> Self {
-        SackConfig { every_bytes: 128 << 10, delay: Duration::from_micros(50) }
+        SackConfig { every_bytes: software::ACK_EVERY_BYTES, delay: duration(software::ACK_DELAY) }
     }
 }
 

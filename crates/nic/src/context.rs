@@ -66,6 +66,7 @@ impl Context {
             .name(format!("{}-engine", driver.shared.config.name))
             .spawn(move || {
                 thread::use_exact_timers();
+                thread::use_short_slices();
                 if let Some(cpu) = engine.shared.config.thread.cpu {
                     thread::run_on_cpu(cpu);
                 }

@@ -1,8 +1,8 @@
 //! Threads that poll without pause drive the engine, without having asked for polling mode
 //! ([`crate::config::ThreadConfig::callers_drive`]). This is for programs that were written for hardware: they poll
-//! and do not know of an engine. The engine must never be left without a driver: its thread checks after each nap.
+//! and do not know of an engine. The engine must never be left without a driver: its thread stands by.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Empty polls after which callers drive. A program that polls only now and then does not reach this number in one
@@ -11,63 +11,69 @@ const EMPTY_POLLS: u32 = 64;
 /// The largest such number. It grows each time that the engine's thread had to take over.
 const MOST_EMPTY_POLLS: u32 = 1 << 16;
 
-/// How long the engine's thread sleeps while callers drive, at first ...
-pub(crate) const FIRST_NAP: Duration = Duration::from_micros(50);
-/// ... and at most, while they drive without a pause: each check takes the processor from another thread.
-pub(crate) const LONGEST_NAP: Duration = Duration::from_millis(1);
+/// How long the engine's thread naps while callers drive, at first ...
+const FIRST_NAP: Duration = Duration::from_micros(50);
+/// ... and at most, while they drive without a pause: each look takes the processor from another thread ...
+const LONGEST_NAP: Duration = Duration::from_millis(1);
+/// ... and the same where callers have promised to poll.
+const FIRST_GUARDED_NAP: Duration = Duration::from_millis(1);
+const LONGEST_GUARDED_NAP: Duration = Duration::from_millis(32);
 /// A turn without work takes less than half a microsecond, a packet a few. Callers that do less than one of either in
 /// this time are busy with other work.
 const SLOWEST_STEP: Duration = Duration::from_micros(5);
-/// Consecutive naps with something waiting at their end after which callers no longer drive.
+/// Consecutive arrivals that callers do not take in time after which they no longer drive.
 const LATE_LOOKS: u32 = 3;
 
-/// State shared by callers and the engine's thread.
+/// Counts polls that find nothing while the engine's thread drives. It need not be exact.
 #[derive(Default)]
-pub(crate) struct Driving {
-    active: AtomicBool,
-    /// Empty polls since the engine's thread took over. It need not be exact.
-    empty: AtomicU32,
-    /// Empty polls needed beyond [`EMPTY_POLLS`].
+pub(crate) struct EmptyPolls {
+    /// Since the engine's thread took over.
+    count: AtomicU32,
+    /// Polls needed beyond [`EMPTY_POLLS`].
     more_needed: AtomicU32,
 }
 
-impl Driving {
-    /// Whether callers drive.
+impl EmptyPolls {
+    /// A caller has found nothing. Returns whether callers drive from now on.
     #[inline]
-    pub fn is_active(&self) -> bool {
-        self.active.load(Ordering::Acquire)
+    pub fn are_enough(&self) -> bool {
+        let count = self.count.load(Ordering::Relaxed) + 1;
+        self.count.store(count, Ordering::Relaxed);
+        count >= EMPTY_POLLS + self.more_needed.load(Ordering::Relaxed)
     }
 
-    /// A caller has found nothing. Returns whether callers begin to drive with this poll.
-    #[inline]
-    pub fn count_empty_poll(&self) -> bool {
-        let empty = self.empty.load(Ordering::Relaxed) + 1;
-        self.empty.store(empty, Ordering::Relaxed);
-        let needed = EMPTY_POLLS + self.more_needed.load(Ordering::Relaxed);
-        empty >= needed && !self.active.swap(true, Ordering::SeqCst)
-    }
-
-    /// The engine's thread drives again; returns whether callers did before. `failed`: they left work waiting, so
-    /// more empty polls are needed before they drive again.
-    pub fn end(&self, failed: bool) -> bool {
-        self.empty.store(0, Ordering::Relaxed);
+    /// The engine's thread drives again. `failed`: callers left work waiting, so more empty polls are needed before
+    /// they drive again.
+    pub fn start_again(&self, failed: bool) {
+        self.count.store(0, Ordering::Relaxed);
         let more = self.more_needed.load(Ordering::Relaxed);
         let next = if failed { (2 * more + EMPTY_POLLS).min(MOST_EMPTY_POLLS) } else { more / 2 };
         self.more_needed.store(next, Ordering::Relaxed);
-        self.active.swap(false, Ordering::SeqCst)
     }
 }
 
-/// Judges, nap by nap, whether callers drive the engine well enough.
+/// How the engine's thread waits while callers drive, and what follows from how they do.
 pub(crate) struct Watch {
-    pub nap: Duration,
+    guarded: bool,
+    /// The next nap, and the next look at callers while nothing arrives.
+    pause: Duration,
+    wait: Wait,
     late: u32,
 }
 
-/// What follows from a nap.
+/// What the engine's thread waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wait {
+    /// It sleeps for this long, whatever arrives: callers take it.
+    Nap(Duration),
+    /// It sleeps until something arrives, or for this long.
+    Arrival(Duration),
+}
+
+/// What follows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
-    /// They do.
+    /// Callers drive.
     Continue,
     /// They have gone on to something else.
     Gone,
@@ -76,17 +82,69 @@ pub(crate) enum Verdict {
 }
 
 impl Watch {
-    pub fn new() -> Self {
-        Watch { nap: FIRST_NAP, late: 0 }
+    /// `guarded`: callers have promised to poll.
+    pub fn new(guarded: bool) -> Self {
+        let first = Watch::first_nap(guarded);
+        Watch { guarded, pause: first, wait: Wait::Nap(first), late: 0 }
     }
 
-    /// `work`: turns taken and packets handled by callers during a nap. `waited`: something waited at its end.
-    pub fn judge(&mut self, work: u64, waited: bool) -> Verdict {
-        if u128::from(work) * SLOWEST_STEP.as_nanos() < self.nap.as_nanos() {
-            return Verdict::Gone;
+    fn first_nap(guarded: bool) -> Duration {
+        if guarded { FIRST_GUARDED_NAP } else { FIRST_NAP }
+    }
+
+    pub fn set_guarded(&mut self, guarded: bool) {
+        if self.guarded != guarded {
+            *self = Watch::new(guarded);
         }
-        self.late = if waited { self.late + 1 } else { 0 };
-        self.nap = if waited { FIRST_NAP } else { (self.nap * 2).min(LONGEST_NAP) };
+    }
+
+    pub fn wait(&self) -> Wait {
+        self.wait
+    }
+
+    fn longer(&mut self) {
+        let longest = if self.guarded { LONGEST_GUARDED_NAP } else { LONGEST_NAP };
+        self.pause = (self.pause * 2).min(longest);
+    }
+
+    /// The wait was as long as it could be. `work`: turns taken and packets handled by callers in that time.
+    pub fn timed_out(&mut self, work: u64) -> Verdict {
+        let (Wait::Nap(waited) | Wait::Arrival(waited)) = self.wait;
+        let dense = u128::from(work) * SLOWEST_STEP.as_nanos() >= waited.as_nanos();
+        if !dense {
+            self.pause = Watch::first_nap(self.guarded);
+        } else {
+            self.longer();
+        }
+        self.wait = Wait::Arrival(self.pause);
+        if dense { Verdict::Continue } else { Verdict::Gone }
+    }
+
+    /// A nap was ended by callers: nothing has arrived for long.
+    pub fn woken(&mut self) -> Verdict {
+        self.wait = Wait::Arrival(self.pause);
+        Verdict::Continue
+    }
+
+    /// The next wait ends when something is due.
+    pub fn wait_at_most(&mut self, due: Duration) {
+        self.wait = Wait::Arrival(self.pause.min(due));
+    }
+
+    /// Callers take what has arrived: they may have the processor for a while.
+    pub fn answered(&mut self) -> Verdict {
+        self.late = 0;
+        self.wait = Wait::Nap(self.pause);
+        self.longer();
+        Verdict::Continue
+    }
+
+    /// The engine's thread took what had arrived. A short nap shows whether callers still poll. `preempted`: the thread
+    /// had taken the processor from them, so that they could not take it.
+    pub fn served(&mut self, preempted: bool) -> Verdict {
+        self.pause = FIRST_NAP;
+        self.wait = Wait::Nap(FIRST_NAP);
+        self.late += u32::from(!preempted);
         if self.late >= LATE_LOOKS { Verdict::Late } else { Verdict::Continue }
     }
 }
@@ -95,42 +153,55 @@ impl Watch {
 mod tests {
     use super::*;
 
-    fn polls_until_driving(driving: &Driving) -> u32 {
-        (1..).find(|_| driving.count_empty_poll()).unwrap()
+    fn polls_until_enough(polls: &EmptyPolls) -> u32 {
+        (1..).find(|_| polls.are_enough()).unwrap()
     }
 
     #[test]
     fn callers_drive_after_polling_in_vain_and_later_where_they_left_work() {
-        let driving = Driving::default();
-        assert_eq!(polls_until_driving(&driving), EMPTY_POLLS);
-        assert!(driving.is_active() && !driving.count_empty_poll());
-        assert!(driving.end(true) && !driving.is_active());
-        assert_eq!(polls_until_driving(&driving), 2 * EMPTY_POLLS);
-        (0..30).for_each(|_| _ = driving.end(true));
-        assert_eq!(polls_until_driving(&driving), EMPTY_POLLS + MOST_EMPTY_POLLS);
-        (0..30).for_each(|_| _ = driving.end(false));
-        assert_eq!(polls_until_driving(&driving), EMPTY_POLLS);
+        let polls = EmptyPolls::default();
+        assert_eq!(polls_until_enough(&polls), EMPTY_POLLS);
+        polls.start_again(true);
+        assert_eq!(polls_until_enough(&polls), 2 * EMPTY_POLLS);
+        (0..30).for_each(|_| polls.start_again(true));
+        assert_eq!(polls_until_enough(&polls), EMPTY_POLLS + MOST_EMPTY_POLLS);
+        (0..30).for_each(|_| polls.start_again(false));
+        assert_eq!(polls_until_enough(&polls), EMPTY_POLLS);
     }
 
     #[test]
-    fn dense_polling_lengthens_the_naps_and_rare_polling_ends_the_driving() {
-        let mut watch = Watch::new();
-        assert_eq!(watch.judge(9, false), Verdict::Gone);
+    fn while_nothing_arrives_the_thread_waits_for_it_and_rare_polling_ends_the_driving() {
+        let mut watch = Watch::new(false);
+        assert_eq!(watch.wait(), Wait::Nap(FIRST_NAP));
         for _ in 0..10 {
-            assert_eq!(watch.judge(1000, false), Verdict::Continue);
+            assert_eq!(watch.timed_out(1000), Verdict::Continue);
+            assert!(matches!(watch.wait(), Wait::Arrival(_)));
         }
-        assert_eq!(watch.nap, LONGEST_NAP);
-        assert_eq!(watch.judge(199, false), Verdict::Gone);
+        assert_eq!(watch.wait(), Wait::Arrival(LONGEST_NAP));
+        assert_eq!(watch.timed_out(199), Verdict::Gone);
     }
 
     #[test]
-    fn work_that_waits_at_the_end_of_several_naps_ends_the_driving() {
-        let mut watch = Watch::new();
-        assert_eq!(watch.judge(1000, true), Verdict::Continue);
-        assert_eq!(watch.judge(1000, false), Verdict::Continue);
-        assert_eq!(watch.judge(1000, true), Verdict::Continue);
-        assert_eq!(watch.judge(1000, true), Verdict::Continue);
-        assert_eq!(watch.nap, FIRST_NAP);
-        assert_eq!(watch.judge(1000, true), Verdict::Late);
+    fn callers_that_take_what_arrives_lengthen_the_naps() {
+        let mut watch = Watch::new(false);
+        (0..10).for_each(|_| _ = watch.answered());
+        assert_eq!(watch.wait(), Wait::Nap(LONGEST_NAP));
+        // They stop: the end of the nap shows it, and until then they may end it themselves.
+        assert_eq!(watch.woken(), Verdict::Continue);
+        assert_eq!(watch.wait(), Wait::Arrival(LONGEST_NAP));
+        assert_eq!(watch.timed_out(0), Verdict::Gone);
+    }
+
+    #[test]
+    fn what_the_thread_takes_several_times_in_a_row_ends_the_driving_unless_it_had_preempted_callers() {
+        let mut watch = Watch::new(false);
+        for _ in 0..10 {
+            assert_eq!(watch.served(true), Verdict::Continue);
+        }
+        assert_eq!(watch.wait(), Wait::Nap(FIRST_NAP));
+        assert_eq!([(); 2].map(|()| watch.served(false)), [Verdict::Continue; 2]);
+        watch.answered();
+        assert_eq!([(); 2].map(|()| watch.served(false)), [Verdict::Continue; 2]);
+        assert_eq!(watch.served(false), Verdict::Late);
     }
 }

@@ -5,14 +5,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use openmrc_transport::mrc::{EvState, QpStats};
 use openmrc_transport::{PathEntry, PortSet};
 
 use crate::attr::{QpAttr, QpCap, QpInfo};
 use crate::cq::CompletionQueue;
-use crate::driver::Driver;
+use crate::driver::{Driver, Locked};
 use crate::error::{Error, Result};
 use crate::memory_table::Access;
 use crate::qp_state::QpState;
@@ -111,31 +111,23 @@ impl QueuePair {
     /// [`Error::InvalidArgument`] names the path MTU and the addresses that only shorter packets reach;
     /// [`Error::Closed`], [`Error::WrongState`].
     pub fn prove_path_mtu(&self) -> Result<()> {
-        const FIRST_PAUSE: Duration = Duration::from_millis(10);
-        const LONGEST_PAUSE: Duration = Duration::from_millis(160);
-        const PATIENCE: Duration = Duration::from_secs(1);
         self.usable("prove_path_mtu", "RTS", |state| state == QpState::Rts)?;
-        let place = self.qp.place;
-        self.engine()?.begin_mtu_proof(place)?;
-        let (begin, mut pause, mut turn) = (Instant::now(), FIRST_PAUSE, 0);
-        let progress = loop {
-            self.engine()?.continue_mtu_proof(&self.driver.shared, sys::now(), place, turn)?;
-            // The questions about silent ports have deadlines.
-            self.driver.shared.kick();
-            let until = Instant::now() + pause;
-            let mut progress = self.engine()?.mtu_progress(place);
-            while !progress.is_complete() && Instant::now() < until {
-                std::thread::sleep(Duration::from_micros(200));
-                progress = self.engine()?.mtu_progress(place);
-            }
-            if progress.is_complete() || begin.elapsed() > PATIENCE {
-                break progress;
-            }
-            (pause, turn) = ((pause * 2).min(LONGEST_PAUSE), turn + 1);
+        let (place, shared) = (self.qp.place, &self.driver.shared);
+        shared.mtu_proofs.expect(place);
+        let begun = self.engine().and_then(|mut engine| engine.prove_mtu(shared, sys::now(), place));
+        if begun.is_err() {
+            shared.mtu_proofs.forget(place);
+            return begun;
+        }
+        // The turns of the proof have deadlines.
+        shared.kick();
+        let is_gone = || {
+            let destroyed = self.destroyed.load(Ordering::Acquire);
+            destroyed || shared.is_closed() || self.qp.state() == QpState::Reset
         };
-        let mut engine = self.engine()?;
-        let addresses = engine.peer_addresses(place, progress.narrow());
-        engine.end_mtu_proof(place);
+        let progress = self.driver.wait_for(&shared.mtu_proofs, place, is_gone);
+        let progress = progress.ok_or(Error::Closed("the proof"))?;
+        let addresses = self.engine()?.peer_addresses(place, progress.narrow());
         if addresses.is_empty() {
             return Ok(());
         }
@@ -402,7 +394,7 @@ impl QueuePair {
         }
     }
 
-    fn engine(&self) -> Result<parking_lot::MutexGuard<'_, crate::engine::Engine>> {
+    fn engine(&self) -> Result<Locked<'_>> {
         if self.destroyed.load(Ordering::Acquire) {
             return Err(Error::Closed("the queue pair"));
         }

@@ -3,17 +3,20 @@
 //! It does not know the engine, which reads it; [`crate::driver`] has the engine behind its lock.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use openmrc_sockets::{Epoll, EventFd, Interest, Process};
 use openmrc_transport::Span;
+use openmrc_transport::node::{MtuProgress, Place};
 use parking_lot::{Condvar, Mutex};
 
 use crate::config::DeviceConfig;
 use crate::error::{Error, Result};
 use crate::events::{AsyncEvent, Events, PathEvent};
+use crate::handover::Handover;
 use crate::work_queues::QpShared;
 
 /// What the engine's epoll set reports: the receiving socket of port p with token p, and these.
@@ -36,11 +39,11 @@ pub(crate) struct Shared {
     pub wake: EventFd,
     pub events: Events<AsyncEvent>,
     pub path_events: Events<PathEvent>,
-    pub probes: ProbeWaits,
+    pub probes: Answers<u16, Option<Span>>,
+    /// Proofs of the path MTU, by place.
+    pub mtu_proofs: Answers<Place, MtuProgress>,
     submissions: Mutex<Vec<u32>>,
-    any_submitted: AtomicBool,
-    /// The engine's thread sleeps, or is about to.
-    sleeping: AtomicBool,
+    pub handover: Handover,
     closed: AtomicBool,
     next_handle: AtomicU32,
 }
@@ -55,10 +58,10 @@ impl Shared {
             wake,
             events: Events::new(EVENTS_KEPT)?,
             path_events: Events::new(EVENTS_KEPT)?,
-            probes: ProbeWaits::default(),
+            probes: Answers::default(),
+            mtu_proofs: Answers::default(),
             submissions: Mutex::new(Vec::new()),
-            any_submitted: AtomicBool::new(false),
-            sleeping: AtomicBool::new(false),
+            handover: Handover::default(),
             closed: AtomicBool::new(false),
             next_handle: AtomicU32::new(1),
             process: Process::current(),
@@ -69,11 +72,6 @@ impl Shared {
     /// The context is closed from now on.
     pub fn mark_closed(&self) {
         self.closed.store(true, Ordering::Release);
-    }
-
-    /// The engine's thread is about to sleep, or awake.
-    pub fn set_sleeping(&self, sleeping: bool) {
-        self.sleeping.store(sleeping, Ordering::SeqCst);
     }
 
     /// Whether this process is a child that a fork made of the one that opened the device. Its threads are not here,
@@ -106,71 +104,75 @@ impl Shared {
             return;
         }
         self.submissions.lock().push(qp.place);
-        self.any_submitted.store(true, Ordering::SeqCst);
-        self.kick();
+        if self.handover.post() {
+            self.wake.signal();
+        }
     }
 
-    /// Whether any queue pair has newly posted sends. Sequentially consistent with `sleeping`: the thread that goes
-    /// to sleep sees a submission, or the thread that submits sees that it sleeps.
+    /// Whether any queue pair has newly posted sends.
     #[inline]
     pub fn any_submitted(&self) -> bool {
-        self.any_submitted.load(Ordering::SeqCst)
+        self.handover.is_posted()
     }
 
     /// Queue pairs with newly posted sends, moved to `into`, which is empty.
     pub fn take_submissions(&self, into: &mut Vec<u32>) {
-        // Cleared before they are taken: a later submission sets it again.
-        self.any_submitted.store(false, Ordering::SeqCst);
+        self.handover.take_posted();
         std::mem::swap(&mut *self.submissions.lock(), into);
     }
 
     /// Wakes the engine's thread if it sleeps.
     pub fn kick(&self) {
-        if self.sleeping.load(Ordering::SeqCst) && self.sleeping.swap(false, Ordering::SeqCst) {
+        if self.handover.must_wake() {
             self.wake.signal();
         }
     }
 }
 
-/// EV probes that a thread waits for.
-#[derive(Default)]
-pub(crate) struct ProbeWaits {
-    /// By request id: `None` while the answer is outstanding, `Some(None)` if none came.
-    waiting: Mutex<HashMap<u16, Option<Option<Span>>>>,
+/// Answers that threads wait for.
+pub(crate) struct Answers<K, V> {
+    /// `None` while the answer is outstanding.
+    waiting: Mutex<HashMap<K, Option<V>>>,
     answered: Condvar,
 }
 
-impl ProbeWaits {
-    /// A thread is going to wait for the answer to this request.
-    pub fn expect(&self, id: u16) {
-        self.waiting.lock().insert(id, None);
+impl<K, V> Default for Answers<K, V> {
+    fn default() -> Self {
+        Answers { waiting: Mutex::default(), answered: Condvar::default() }
+    }
+}
+
+impl<K: Eq + Hash, V> Answers<K, V> {
+    /// A thread is going to wait for this answer.
+    pub fn expect(&self, key: K) {
+        self.waiting.lock().insert(key, None);
     }
 
     /// No thread waits for it any more.
-    pub fn forget(&self, id: u16) {
-        self.waiting.lock().remove(&id);
+    pub fn forget(&self, key: K) {
+        self.waiting.lock().remove(&key);
     }
 
-    /// The answer has come, or none will come.
-    pub fn done(&self, id: u16, rtt: Option<Span>) {
-        if let Some(slot) = self.waiting.lock().get_mut(&id) {
-            *slot = Some(rtt);
+    /// The answer has come.
+    pub fn done(&self, key: K, answer: V) {
+        if let Some(slot) = self.waiting.lock().get_mut(&key) {
+            *slot = Some(answer);
             self.answered.notify_all();
         }
     }
 
-    /// Takes the answer: `None` while it is outstanding, `Some(None)` if none came or the caller gives up.
-    pub fn take(&self, id: u16, give_up: impl Fn() -> bool) -> Option<Option<Span>> {
+    /// Takes the answer: `None` while it is outstanding, `Some(None)` if the caller gives up or another thread has taken
+    /// it.
+    pub fn take(&self, key: K, give_up: impl Fn() -> bool) -> Option<Option<V>> {
         let mut waiting = self.waiting.lock();
-        let answer = waiting.get(&id).copied().flatten().or_else(|| give_up().then_some(None))?;
-        waiting.remove(&id);
-        Some(answer)
+        let is_over = waiting.get(&key).is_none_or(|answer| answer.is_some() || give_up());
+        is_over.then(|| waiting.remove(&key).flatten())
     }
 
     /// Sleeps until an answer comes, for at most `longest`.
-    pub fn sleep(&self, id: u16, longest: Duration) {
+    pub fn sleep(&self, key: K, longest: Duration) {
         let mut waiting = self.waiting.lock();
-        if waiting.get(&id).is_some_and(Option::is_none) {
+        if waiting.get(&key).is_some_and(Option::is_none) {
             self.answered.wait_for(&mut waiting, longest);
         }
     }

@@ -76,6 +76,18 @@ fn what_arrives_after_the_last_poll_is_answered_by_the_engines_thread() {
 }
 
 #[test]
+fn what_arrives_while_callers_have_promised_to_poll_and_do_not_is_answered_by_the_engines_thread() {
+    let (a, b) = (End::open(device(8), &Options::default()), End::open(device(8), &Options::default()));
+    connect((&a.context, &a.qp), (&b.context, &b.qp), &QpAttr::default());
+    let _polling = b.context.polling();
+    for round in 0..20 {
+        poll_in_vain(&b);
+        a.write(&b, 0, 0, 100_000, round);
+        assert_eq!(a.wait_success(1), [round]);
+    }
+}
+
+#[test]
 fn whoever_sleeps_after_polling_is_woken() {
     let (a, b) = ends();
     for round in 0..20 {

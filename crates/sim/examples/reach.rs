@@ -8,7 +8,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use openmrc_fabric::{Fabric, Sizing};
-use openmrc_sim::{Change, Fault, NetworkConfig, Results, Scenario, Target, World};
+use openmrc_scenario::run::{Change, FaultEvent, NetworkConfig, Target};
+use openmrc_scenario::{Engine, Results, Run};
+use openmrc_sim::World;
 use openmrc_transport::{Span, Time};
 use openmrc_workload::{collectives, patterns};
 
@@ -97,20 +99,20 @@ fn main() -> ExitCode {
     ExitCode::from(2)
 }
 
-fn scenario(shape: &Shape) -> Scenario {
+fn scenario(shape: &Shape) -> Run {
     let fabric = Fabric::new(shape.sizing.smallest().expect("a fabric")).expect("a fabric");
     let mut network = NetworkConfig::new(fabric, shape.gbps * 1_000_000_000);
     network.cable = [Span::from_nanos(shape.cable); 4];
     let hosts = shape.sizing.hosts;
     match shape.traffic {
-        Traffic::Permutation(bytes) => Scenario::new(network, patterns::permutation(hosts, bytes, 1)),
+        Traffic::Permutation(bytes) => Run::new(network, patterns::permutation(hosts, bytes, 1)),
         Traffic::AllReduce(bytes, loss) => {
             let below = fabric.shape().hosts_per_t0;
             let switches = hosts / below;
             let ring: Vec<_> = (0..hosts).map(|i| i % switches * below + i / switches).collect();
-            let mut scenario = Scenario::new(network, collectives::ring_all_reduce(&ring, bytes));
+            let mut scenario = Run::new(network, collectives::ring_all_reduce(&ring, bytes));
             let change = Change::Loss(loss);
-            let fault = |link| Fault { at: Time::ZERO, target: Target::Link(link), change };
+            let fault = |link| FaultEvent { at: Time::ZERO, target: Target::Link(link), change };
             scenario.faults = (0..fabric.links()).map(fault).collect();
             scenario
         }
@@ -118,7 +120,7 @@ fn scenario(shape: &Shape) -> Scenario {
 }
 
 fn report(shape: &Shape, threads: u32, json: bool) {
-    let scenario = Scenario { threads, ..scenario(shape) };
+    let scenario = Run { threads, ..scenario(shape) };
     let (begin, cpu) = (Instant::now(), cpu_seconds());
     let mut world = World::new(&scenario).expect("a scenario");
     let built = begin.elapsed().as_secs_f64();

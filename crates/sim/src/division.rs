@@ -14,9 +14,6 @@ pub(crate) struct Division {
 }
 
 impl Division {
-    /// Most partitions.
-    pub const MOST: u32 = 256;
-
     /// Divides a fabric into `partitions`. Where it has fewer T0s, or fewer switches of a tier, hosts and switches are
     /// divided singly.
     pub fn new(fabric: &Fabric, partitions: u32) -> Self {

@@ -1,18 +1,18 @@
 //! A part of the network with all that its simulation changes: hosts, ports, packets, calendar, counters. Nothing of it is
 //! shared with another partition; what one causes in another goes through [`crate::mailbox`].
 
+use openmrc_scenario::Totals;
+use openmrc_scenario::run::{FaultEvent, NetworkConfig};
+
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::clock::Clock;
-use crate::config::NetworkConfig;
 use crate::event::{Event, Kind};
 use crate::fabric::{FabricState, Fate, SwitchInfo};
 use crate::hosts::Hosts;
 use crate::mailbox::Mail;
 use crate::record::LogEvent;
-use crate::results::Totals;
-use crate::schedule::Fault;
 use crate::stats::Stats;
 
 /// A partition of the network, in virtual time.
@@ -299,7 +299,7 @@ impl Partition {
 
     /// An entry of the schedule of faults is due.
     fn fault(&mut self, index: u32) {
-        let Fault { target, change, .. } = self.fabric.fault(index);
+        let FaultEvent { target, change, .. } = self.fabric.fault(index);
         self.count_for_all(Some(LogEvent::Fault(target, change)));
         for port in self.fabric.ports_of(target) {
             let changed = self.fabric.change_port(port, change, &mut self.clock, &mut self.stats);

@@ -1,10 +1,10 @@
 //! What is counted and recorded during a run.
 
+use openmrc_scenario::Totals;
 use openmrc_transport::Time;
 
 use crate::event::Event;
 use crate::record::{LogEvent, PortCounters, Tally};
-use crate::results::Totals;
 
 /// The counters of a partition, and what it records if the scenario asks for that.
 pub(crate) struct Stats {

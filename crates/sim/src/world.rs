@@ -4,37 +4,22 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use openmrc_scenario::run::{NetworkConfig, TransportConfig};
+use openmrc_scenario::{Engine, Footprint, Progress, Results, Run, RunError, Totals};
 use openmrc_transport::Time;
 use openmrc_workload::Connection;
 
 use crate::clock::Clock;
-use crate::config::NetworkConfig;
 use crate::division::Division;
 use crate::fabric::{FabricState, Layout};
+use crate::footprint::footprint;
 use crate::groups::Groups;
 use crate::hosts::{Endpoints, Hosts, Posts};
 use crate::partition::{Partition, Standing};
+use crate::patterns::Patterns;
 use crate::record::{Captured, NetworkShape, PortView, Recorder, Tally};
-use crate::results::{Results, Totals};
-use crate::scenario::{Scenario, ScenarioError};
 use crate::stats::Stats;
 use crate::threads::Stretch;
-use crate::transport::TransportConfig;
-
-/// How far a run has come.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Progress {
-    /// Virtual time.
-    pub now: Time,
-    /// Messages completed or failed.
-    pub finished: usize,
-    /// All messages.
-    pub messages: usize,
-    /// Events processed.
-    pub events: u64,
-    /// Data packets sent.
-    pub data_packets: u64,
-}
 
 /// A network with its hosts, in virtual time.
 pub struct World {
@@ -44,79 +29,74 @@ pub struct World {
     /// One for each thread.
     partitions: Vec<Partition>,
     recorder: Option<Box<Recorder>>,
+    patterns: Patterns,
     /// The run ends here at the latest, picoseconds.
     limit: u64,
     /// It has ended there.
     is_at_limit: bool,
 }
 
-impl World {
-    /// A world at time zero.
-    ///
-    /// # Errors
-    /// [`ScenarioError`] for the first thing in the scenario that cannot be.
-    pub fn new(scenario: &Scenario) -> Result<Self, ScenarioError> {
-        scenario.check()?;
-        let config = Arc::new(scenario.network.clone());
+impl Engine for World {
+    fn footprint(
+        network: &NetworkConfig,
+        transport: &TransportConfig,
+        threads: u32,
+    ) -> Result<Footprint, RunError> {
+        footprint(network, transport, threads)
+    }
+
+    fn new(run: &Run) -> Result<Self, RunError> {
+        run.check()?;
+        let config = Arc::new(run.network.clone());
         let layout = Arc::new(Layout::new(config.fabric));
-        let division = Division::new(&config.fabric, scenario.threads);
+        let division = Division::new(&config.fabric, run.threads);
         let groups = Arc::new(layout.node_groups(&config, division));
         let switch = config.switch.unwrap_or_else(|| config.default_switch());
-        let endpoints = Arc::new(Endpoints::new(&config, &switch, &scenario.transport)?);
+        let endpoints = Arc::new(Endpoints::new(&config, &switch, &run.transport)?);
         // RoCEv2 spreads a connection over several queue pairs.
-        let (workload, parts) = match &scenario.transport {
+        let (workload, parts) = match &run.transport {
             TransportConfig::Rocev2(rc) if rc.qps > 1 => {
-                let (striped, parts) = scenario.workload.striped(rc.qps, u32::from(config.path_mtu));
+                let (striped, parts) = run.workload.striped(rc.qps, u32::from(config.path_mtu));
                 (Cow::Owned(striped), parts)
             }
-            _ => (Cow::Borrowed(&scenario.workload), Vec::new()),
+            _ => (Cow::Borrowed(&run.workload), Vec::new()),
         };
-        let recorder = recorder_for(scenario, &layout);
-        let mut tallies = recorder.as_ref().map_or_else(Vec::new, |recorder| {
-            recorder.tallies(&scenario.record, (workload.messages.len(), &parts), scenario.threads)
-        });
-        let faults: Arc<[_]> = scenario.faults.as_slice().into();
+        let recorder = recorder_for(run, &layout);
+        let mut tallies = recorder
+            .as_ref()
+            .map_or_else(Vec::new, |recorder| recorder.tallies(&run.record, &workload, run.threads));
+        let faults: Arc<[_]> = run.faults.as_slice().into();
         let posts = Posts::new(&workload, parts);
         let mut partitions = Vec::new();
-        for number in (0..scenario.threads).rev() {
+        for number in (0..run.threads).rev() {
             // Slots as wide as lookahead permits. Only slow timers lie beyond three round trips.
             let clock = Clock::new(&groups, number, config.shortest_hop().0, config.base_rtt().times(3).0);
             let mut fabric = FabricState::new(&config, &layout, &groups, number, &faults);
             if fabric.least_shared_buffer() == Some(0) {
-                return Err(ScenarioError::Buffer);
+                return Err(RunError::Buffer);
             }
-            fabric.checks_arrivals = scenario.record.capture.is_some();
+            fabric.checks_arrivals = run.record.capture.is_some();
             let own = groups.division.hosts(number);
             let hosts = Hosts::new(&config, own.clone(), &endpoints, posts.clone());
             let stats = Stats { totals: Totals::default(), tally: tallies.pop().map(Box::new) };
-            partitions.push(Partition::new(&config, &own, (clock, fabric, hosts, stats), scenario.limit.0));
+            partitions.push(Partition::new(&config, &own, (clock, fabric, hosts, stats), run.limit.0));
         }
         partitions.reverse();
+        let patterns = Patterns::new(&run.workload);
         Ok(World {
             config,
             layout,
             groups,
             partitions,
             recorder,
-            limit: scenario.limit.0,
+            patterns,
+            limit: run.limit.0,
             is_at_limit: false,
         })
     }
 
-    /// How far it has come.
-    pub fn progress(&self) -> Progress {
-        let totals = self.counted();
-        Progress {
-            now: Time(self.end()),
-            finished: self.standing().finished as usize,
-            messages: self.messages(),
-            events: totals.events,
-            data_packets: totals.hosts.data_packets,
-        }
-    }
-
-    /// Runs for `events` events, and on to the end of the calendar's slot. Returns whether there is more to do.
-    pub fn run_for(&mut self, events: u64) -> bool {
+    /// To the end of the calendar's slot.
+    fn advance(&mut self, events: u64) -> bool {
         let mut stretch = Stretch {
             events: self.counted().events.saturating_add(events),
             messages: self.messages() as u64,
@@ -145,11 +125,37 @@ impl World {
         more
     }
 
-    /// Runs to the end: all messages finished, no event left, or the time limit.
-    pub fn run(&mut self) {
-        while self.run_for(u64::MAX) {}
+    fn progress(&self) -> Progress {
+        let totals = self.counted();
+        Progress {
+            now: Time(self.end()),
+            finished: self.standing().finished as usize,
+            messages: self.messages(),
+            events: totals.events,
+            data_packets: totals.hosts.data_packets,
+        }
     }
 
+    fn results(&self) -> Results {
+        let ports = || (0..self.layout.ports() as u32).map(|port| (self.fabric_of(port), port));
+        let posts = &self.partitions[0].hosts.common.posts;
+        let posts_of =
+            |host| &self.partitions[self.groups.division.of_host(host) as usize].hosts.common.posts;
+        let (messages, steps) = self.patterns.results(posts.fates(posts_of));
+        Results {
+            end: Time(self.end()),
+            messages,
+            steps,
+            totals: self.totals(),
+            in_flight: self.partitions.iter().map(|p| p.hosts.common.packets.len() as u64).sum(),
+            in_flight_bytes: self.partitions.iter().map(Partition::in_flight_bytes).sum(),
+            port_bytes: ports().map(|(fabric, port)| fabric.accepted(port)).collect(),
+            port_busy_until: ports().map(|(fabric, port)| Time(fabric.busy_until(port))).collect(),
+        }
+    }
+}
+
+impl World {
     /// The first slot that does not begin before a time.
     fn first_slot_from(&self, time: u64) -> u64 {
         let calendar = &self.partitions[0].clock.calendar;
@@ -174,23 +180,6 @@ impl World {
     /// Number of messages, parts counted one by one.
     fn messages(&self) -> usize {
         self.partitions[0].hosts.common.posts.len()
-    }
-
-    /// The results so far.
-    pub fn results(&self) -> Results {
-        let ports = || (0..self.layout.ports() as u32).map(|port| (self.fabric_of(port), port));
-        let posts = &self.partitions[0].hosts.common.posts;
-        let posts_of =
-            |host| &self.partitions[self.groups.division.of_host(host) as usize].hosts.common.posts;
-        Results {
-            end: Time(self.end()),
-            messages: posts.results(posts_of),
-            totals: self.totals(),
-            in_flight: self.partitions.iter().map(|p| p.hosts.common.packets.len() as u64).sum(),
-            in_flight_bytes: self.partitions.iter().map(Partition::in_flight_bytes).sum(),
-            port_bytes: ports().map(|(fabric, port)| fabric.accepted(port)).collect(),
-            port_busy_until: ports().map(|(fabric, port)| Time(fabric.busy_until(port))).collect(),
-        }
     }
 
     /// The state of a port's partition.
@@ -282,9 +271,9 @@ fn tallies_mut(partitions: &mut [Partition]) -> impl Iterator<Item = &mut Tally>
     partitions.iter_mut().filter_map(|partition| partition.stats.tally.as_deref_mut())
 }
 
-/// The recorder that a scenario asks for.
-fn recorder_for(scenario: &Scenario, layout: &Layout) -> Option<Box<Recorder>> {
-    if scenario.record.is_nothing() {
+/// The recorder that a run asks for.
+fn recorder_for(run: &Run, layout: &Layout) -> Option<Box<Recorder>> {
+    if run.record.is_nothing() {
         return None;
     }
     // A sample reads every port, so a larger fabric starts with a longer interval.
@@ -293,8 +282,8 @@ fn recorder_for(scenario: &Scenario, layout: &Layout) -> Option<Box<Recorder>> {
         planes: layout.planes as usize,
         port_groups: &layout.port_groups(),
         groups: layout.planes as usize * usize::from(layout.fabric.tiers()) * 2,
-        first_interval: (scenario.network.base_rtt().0 / often).max(1),
+        first_interval: (run.network.base_rtt().0 / often).max(1),
         link_ports: &|link| layout.link_ports(link),
     };
-    Some(Box::new(Recorder::new(&scenario.record, &shape)))
+    Some(Box::new(Recorder::new(&run.record, run.workload.pattern_ends.len().max(1), &shape)))
 }

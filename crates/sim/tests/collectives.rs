@@ -3,8 +3,8 @@
 mod common;
 
 use common::{all_delivered, last_delivery, multiplane, run};
+use openmrc_scenario::Run;
 use openmrc_schedule::{Algorithm, Exchange, Program, Shape};
-use openmrc_sim::Scenario;
 use openmrc_transport::Time;
 use openmrc_workload::{Workload, collectives};
 
@@ -16,7 +16,7 @@ fn a_ring_all_reduce_sends_2_n_minus_1_chunks_a_rank_each_after_the_one_before()
     let workload = collectives::ring_all_reduce(&ranks, bytes);
     assert_eq!(workload.bytes(), 2 * 15 * bytes);
     let chunk = common::ideal(&network, 0, bytes / 16);
-    let results = run(&Scenario::new(network, workload.clone()));
+    let results = run(&Run::new(network, workload.clone()));
     assert!(all_delivered(&results));
     let took = last_delivery(&results).since(Time::ZERO);
     assert!(took.0 >= chunk.0 * 30, "{took:?}: thirty steps take at least {:?}", chunk.times(30));
@@ -40,7 +40,7 @@ fn every_collective_ends_and_keeps_its_order() {
     ];
     for (name, workload, bytes) in all {
         assert_eq!(workload.bytes(), bytes, "{name}");
-        let results = run(&Scenario::new(multiplane(16, 4), workload.clone()));
+        let results = run(&Run::new(multiplane(16, 4), workload.clone()));
         assert!(all_delivered(&results), "{name}");
         for &(message, after) in &workload.dependencies {
             let (m, a) = (results.messages[message as usize], results.messages[after as usize]);
@@ -79,18 +79,17 @@ fn simulated(programs: &[Program], slot: u64) -> Vec<Vec<Vec<u64>>> {
     let hosts: Vec<u32> = (0..ranks as u32).collect();
     let exchange = Exchange::new(ranks, |rank| programs[rank].clone()).unwrap();
     let workload = collectives::workload(&exchange, &hosts, slot);
-    let results = run(&Scenario::new(multiplane(16, 2), workload.clone()));
+    let results = run(&Run::new(multiplane(16, 2), workload.clone()));
     assert!(all_delivered(&results));
     for &(message, after) in &workload.dependencies {
         assert!(results.messages[message as usize].posted >= results.messages[after as usize].delivered);
     }
-    let mut posted: Vec<usize> = (0..workload.messages.len()).collect();
+    let mut posted: Vec<usize> = (0..results.messages.len()).collect();
     posted.sort_by_key(|&message| results.messages[message].posted);
     let mut lens = vec![vec![Vec::new(); ranks]; ranks];
     for message in posted {
-        let sent = workload.messages[message];
-        let ends = workload.connections[sent.connection as usize];
-        lens[ends.src as usize][ends.dst as usize].push(u64::from(sent.bytes));
+        let sent = results.messages[message];
+        lens[sent.src as usize][sent.dst as usize].push(u64::from(sent.bytes));
     }
     lens
 }

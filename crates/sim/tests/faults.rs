@@ -4,10 +4,9 @@ mod common;
 
 use common::{all_delivered, last_delivery, multiplane, run};
 use openmrc_fabric::{Link, Switch};
-use openmrc_sim::{
-    Change, Fault, LogEvent, NetworkConfig, Routing, RoutingReaction, Scenario, ScenarioError, Target, World,
-    schedule,
-};
+use openmrc_scenario::run::{Change, FaultEvent, NetworkConfig, Routing, RoutingReaction, Target, faults};
+use openmrc_scenario::{Engine, Run, RunError};
+use openmrc_sim::{LogEvent, World};
 use openmrc_transport::{Span, Time};
 use openmrc_workload::patterns;
 
@@ -18,9 +17,9 @@ fn uplink(network: &NetworkConfig, plane: u32, lower: u32, uplink: u32) -> Targe
     Target::Link(network.fabric.link_number(Link { plane, layer: 1, lower, uplink }))
 }
 
-fn with_faults(faults: Vec<Fault>) -> (openmrc_sim::Results, Time) {
+fn with_faults(faults: Vec<FaultEvent>) -> (openmrc_scenario::Results, Time) {
     let network = multiplane(64, 4);
-    let mut scenario = Scenario::new(network, patterns::permutation(64, BYTES, 3));
+    let mut scenario = Run::new(network, patterns::permutation(64, BYTES, 3));
     let healthy = last_delivery(&run(&scenario));
     scenario.faults = faults;
     (run(&scenario), healthy)
@@ -33,7 +32,7 @@ const ONE_UPLINK_OF_EIGHT: u64 = 125;
 #[test]
 fn losing_a_link_between_switches_costs_no_more_than_its_share_and_the_finding_out() {
     let target = uplink(&multiplane(64, 4), 1, 2, 3);
-    let (results, healthy) = with_faults(vec![Fault { at: AT, target, change: Change::Down }]);
+    let (results, healthy) = with_faults(vec![FaultEvent { at: AT, target, change: Change::Down }]);
     assert!(all_delivered(&results));
     assert!(results.totals.fabric.dropped_down > 0, "something was on that link");
     assert!(results.totals.hosts.condemned > 0);
@@ -45,7 +44,8 @@ fn losing_a_link_between_switches_costs_no_more_than_its_share_and_the_finding_o
 fn losing_a_nic_port_of_four_leaves_three_quarters() {
     let network = multiplane(64, 4);
     let port = Target::Link(network.fabric.link_number(Link { plane: 2, layer: 0, lower: 7, uplink: 0 }));
-    let (results, healthy) = with_faults(vec![Fault { at: Time::ZERO, target: port, change: Change::Down }]);
+    let (results, healthy) =
+        with_faults(vec![FaultEvent { at: Time::ZERO, target: port, change: Change::Down }]);
     assert!(all_delivered(&results));
     let last = last_delivery(&results);
     let ratio = last.0 as f64 / healthy.0 as f64;
@@ -58,7 +58,7 @@ fn a_host_that_was_cut_off_goes_on_when_its_ports_come_back() {
     let link = |plane| network.fabric.link_number(Link { plane, layer: 0, lower: 7, uplink: 0 });
     let away = Span::from_micros(100);
     let schedule = (0..4)
-        .flat_map(|plane| schedule::flap(Target::Link(link(plane)), AT, away, Span::from_micros(1), 1))
+        .flat_map(|plane| faults::flap(Target::Link(link(plane)), AT, away, Span::from_micros(1), 1))
         .collect();
     let (results, healthy) = with_faults(schedule);
     assert!(all_delivered(&results));
@@ -72,8 +72,8 @@ fn a_flapping_link_and_a_rebooting_switch_lose_packets_but_no_message() {
     let network = multiplane(64, 4);
     let link = uplink(&network, 0, 1, 1);
     let t1 = network.fabric.switch_number(Switch { plane: 3, tier: 1, index: 2 });
-    let mut schedule = schedule::flap(link, AT, Span::from_micros(5), Span::from_micros(20), 4);
-    schedule.extend(schedule::flap(Target::Switch(t1), AT, Span::from_micros(60), Span::from_micros(1), 1));
+    let mut schedule = faults::flap(link, AT, Span::from_micros(5), Span::from_micros(20), 4);
+    schedule.extend(faults::flap(Target::Switch(t1), AT, Span::from_micros(60), Span::from_micros(1), 1));
     let (results, healthy) = with_faults(schedule);
     assert!(all_delivered(&results));
     assert!(results.totals.fabric.dropped_down > 0 && results.totals.hosts.fatal == 0);
@@ -87,7 +87,7 @@ fn a_flapping_link_and_a_rebooting_switch_lose_packets_but_no_message() {
 fn random_loss_is_repaired() {
     let network = multiplane(64, 4);
     let schedule: Vec<_> = (0..network.fabric.links())
-        .map(|link| Fault { at: Time::ZERO, target: Target::Link(link), change: Change::Loss(0.001) })
+        .map(|link| FaultEvent { at: Time::ZERO, target: Target::Link(link), change: Change::Loss(0.001) })
         .collect();
     let (results, _) = with_faults(schedule);
     assert!(all_delivered(&results));
@@ -102,7 +102,11 @@ fn random_loss_is_repaired() {
 fn bit_errors_hit_long_packets_harder_than_short_ones() {
     let network = multiplane(64, 4);
     let schedule: Vec<_> = (0..network.fabric.links())
-        .map(|link| Fault { at: Time::ZERO, target: Target::Link(link), change: Change::BitErrors(1e-8) })
+        .map(|link| FaultEvent {
+            at: Time::ZERO,
+            target: Target::Link(link),
+            change: Change::BitErrors(1e-8),
+        })
         .collect();
     let (results, _) = with_faults(schedule);
     assert!(all_delivered(&results));
@@ -114,7 +118,7 @@ fn bit_errors_hit_long_packets_harder_than_short_ones() {
 #[test]
 fn a_path_broken_from_the_start_is_found_out_and_left() {
     let target = uplink(&multiplane(64, 4), 1, 2, 3);
-    let (results, healthy) = with_faults(vec![Fault { at: Time::ZERO, target, change: Change::Down }]);
+    let (results, healthy) = with_faults(vec![FaultEvent { at: Time::ZERO, target, change: Change::Down }]);
     assert!(all_delivered(&results));
     let last = last_delivery(&results);
     assert!(last.0 * 100 <= healthy.0 * ONE_UPLINK_OF_EIGHT, "{last:?}, healthy {healthy:?}");
@@ -123,7 +127,8 @@ fn a_path_broken_from_the_start_is_found_out_and_left() {
 #[test]
 fn a_slow_link_is_bypassed() {
     let target = uplink(&multiplane(64, 4), 1, 2, 3);
-    let (results, healthy) = with_faults(vec![Fault { at: Time::ZERO, target, change: Change::Slow(0.25) }]);
+    let (results, healthy) =
+        with_faults(vec![FaultEvent { at: Time::ZERO, target, change: Change::Slow(0.25) }]);
     assert!(all_delivered(&results));
     let last = last_delivery(&results);
     assert!(last.0 * 100 <= healthy.0 * ONE_UPLINK_OF_EIGHT, "{last:?}, healthy {healthy:?}");
@@ -134,7 +139,7 @@ fn a_schedule_at_random_is_the_same_for_the_same_seed_and_alternates() {
     let targets = [Target::Link(3), Target::Switch(1)];
     let (mtbf, mttr) = (Span::from_micros(50), Span::from_micros(5));
     let until = Time(Span::from_millis(2).0);
-    let random = || schedule::random(&targets, Change::Loss(0.1), mtbf, mttr, until, 11);
+    let random = || faults::random(&targets, Change::Loss(0.1), mtbf, mttr, Time::ZERO..until, 11);
     let schedule = random();
     assert_eq!(schedule, random());
     for target in targets {
@@ -151,8 +156,11 @@ fn a_share_of_links_broken_from_the_start_costs_its_share() {
         .filter(|&n| network.fabric.link(n).is_some_and(|link| link.layer == 1))
         .map(Target::Link)
         .collect();
-    let schedule = schedule::broken(&uplinks, 0.05, Time::ZERO, 3);
-    assert_eq!(schedule.len(), (uplinks.len() + 10) / 20);
+    let expected = (uplinks.len() + 10) / 20;
+    let broken = faults::chosen(uplinks, 0.05, 3).into_iter();
+    let schedule: Vec<_> =
+        broken.map(|target| FaultEvent { at: Time::ZERO, target, change: Change::Down }).collect();
+    assert_eq!(schedule.len(), expected);
     // Planes carry equal load, so the plane of a T0 with the fewest of its eight uplinks left sets the pace.
     let mut gone = [[0u32; 8]; 4];
     for fault in &schedule {
@@ -182,8 +190,8 @@ fn routing_learns_of_a_failure_at_its_own_switch_first_and_then_everywhere() {
             });
             let below_top = Link { plane: 0, layer: tiers - 1, lower: 1, uplink: 1 };
             let target = Target::Link(fabric.link_number(below_top));
-            let mut scenario = Scenario::new(network, patterns::permutation(hosts, 4 << 20, 3));
-            scenario.faults = vec![Fault { at: AT, target, change: Change::Down }];
+            let mut scenario = Run::new(network, patterns::permutation(hosts, 4 << 20, 3));
+            scenario.faults = vec![FaultEvent { at: AT, target, change: Change::Down }];
             let results = run(&scenario);
             assert!(all_delivered(&results));
             results.totals.fabric.dropped_down
@@ -206,8 +214,8 @@ fn routing_converges_behind_the_detection_and_not_behind_the_failure() {
     });
     let link = fabric.link_number(Link { plane: 0, layer: 1, lower: 1, uplink: 1 });
     for (change, found) in [(Change::Down, detection), (Change::Loss(1.0), silent)] {
-        let mut scenario = Scenario::new(network.clone(), patterns::permutation(16, 4 << 20, 3));
-        scenario.faults = vec![Fault { at: AT, target: Target::Link(link), change }];
+        let mut scenario = Run::new(network.clone(), patterns::permutation(16, 4 << 20, 3));
+        scenario.faults = vec![FaultEvent { at: AT, target: Target::Link(link), change }];
         scenario.record.events = true;
         let mut world = World::new(&scenario).unwrap();
         world.run();
@@ -227,7 +235,7 @@ fn routing_converges_behind_the_detection_and_not_behind_the_failure() {
 #[test]
 fn a_link_that_is_repaired_has_lost_its_loss_and_its_bit_errors() {
     let target = uplink(&multiplane(64, 4), 1, 2, 3);
-    let at_once = |change| Fault { at: Time::ZERO, target, change };
+    let at_once = |change| FaultEvent { at: Time::ZERO, target, change };
     for impairment in [Change::Loss(1.0), Change::BitErrors(1e-3)] {
         // What comes after must not bring it back either.
         for after in [None, Some(Change::Loss(0.0)), Some(Change::BitErrors(0.0))] {
@@ -241,9 +249,9 @@ fn a_link_that_is_repaired_has_lost_its_loss_and_its_bit_errors() {
 
 #[test]
 fn a_fault_on_what_does_not_exist_is_refused() {
-    let mut scenario = Scenario::new(multiplane(64, 4), patterns::permutation(64, 1000, 3));
-    scenario.faults = vec![Fault { at: AT, target: Target::Switch(10_000), change: Change::Down }];
-    assert!(matches!(World::new(&scenario), Err(ScenarioError::Fault(_))));
-    scenario.faults = vec![Fault { at: AT, target: Target::Link(0), change: Change::Loss(1.5) }];
-    assert!(matches!(World::new(&scenario), Err(ScenarioError::Fault(_))));
+    let mut scenario = Run::new(multiplane(64, 4), patterns::permutation(64, 1000, 3));
+    scenario.faults = vec![FaultEvent { at: AT, target: Target::Switch(10_000), change: Change::Down }];
+    assert!(matches!(World::new(&scenario), Err(RunError::Fault(_))));
+    scenario.faults = vec![FaultEvent { at: AT, target: Target::Link(0), change: Change::Loss(1.5) }];
+    assert!(matches!(World::new(&scenario), Err(RunError::Fault(_))));
 }

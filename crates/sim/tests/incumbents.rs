@@ -4,10 +4,11 @@ mod common;
 
 use common::{all_delivered, fabric, ideal, last_delivery, multiplane, run};
 use openmrc_fabric::Link;
-use openmrc_sim::{
-    AdaptiveConfig, Change, Encapsulation, Fault, MrcConfig, NetworkConfig, PfcConfig, Results, Rocev2Config,
-    Routing, RoutingReaction, Scenario, Scheduling, SwitchConfig, Target, TransportConfig, UetConfig,
+use openmrc_scenario::run::{
+    AdaptiveConfig, Change, Encapsulation, FaultEvent, MrcConfig, NetworkConfig, PfcConfig, Rocev2Config,
+    Routing, RoutingReaction, Scheduling, SwitchConfig, Target, TransportConfig, UetConfig,
 };
+use openmrc_scenario::{Results, Run};
 use openmrc_transport::mrc::LoadBalancing;
 use openmrc_transport::rocev2::Recovery;
 use openmrc_transport::{Span, Time};
@@ -61,12 +62,8 @@ fn network(hosts: u32, transport: &TransportConfig, single: bool) -> NetworkConf
     network
 }
 
-fn scenario(
-    hosts: u32,
-    (_, transport, single): &(&str, TransportConfig, bool),
-    workload: Workload,
-) -> Scenario {
-    let mut scenario = Scenario::new(network(hosts, transport, *single), workload);
+fn scenario(hosts: u32, (_, transport, single): &(&str, TransportConfig, bool), workload: Workload) -> Run {
+    let mut scenario = Run::new(network(hosts, transport, *single), workload);
     scenario.transport = transport.clone();
     scenario
 }
@@ -161,7 +158,7 @@ fn destination_flow_control_spares_an_incast_most_of_its_trimming_whatever_the_s
             let mut network = multiplane(32, 4);
             network.seed = seed;
             network.switch = Some(SwitchConfig { scheduling, ..network.default_switch() });
-            let mut scenario = Scenario::new(network, patterns::incast(&senders, 0, 2 << 20));
+            let mut scenario = Run::new(network, patterns::incast(&senders, 0, 2 << 20));
             scenario.transport =
                 TransportConfig::Mrc(MrcConfig { destination_control, ..MrcConfig::default() });
             let results = run(&scenario);
@@ -196,7 +193,8 @@ fn a_remote_failure_is_invisible_to_adaptive_switches_until_routing_learns_of_it
         let mut scenario = scenario(128, &transport, workload);
         let link = Link { plane: 0, layer: 1, lower: 0, uplink: 3 };
         let target = Target::Link(scenario.network.fabric.link_number(link));
-        scenario.faults = vec![Fault { at: Time(Span::from_micros(20).0), target, change: Change::Down }];
+        scenario.faults =
+            vec![FaultEvent { at: Time(Span::from_micros(20).0), target, change: Change::Down }];
         scenario.network.routing_reaction = reaction;
         let results = run(&scenario);
         assert!(all_delivered(&results), "{reaction:?}: {:?}", results.totals);

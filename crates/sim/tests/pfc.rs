@@ -5,27 +5,29 @@ mod common;
 
 use common::{all_delivered, fabric, ideal, last_delivery, multiplane, run};
 use openmrc_fabric::Switch;
-use openmrc_sim::{
-    Change, Fault, NetworkConfig, PfcConfig, Rocev2Config, Routing, Scenario, Scheduling, SwitchConfig,
-    Target, TransportConfig, World, schedule,
+use openmrc_scenario::run::{
+    Change, FaultEvent, NetworkConfig, PfcConfig, Rocev2Config, Routing, Scheduling, SwitchConfig, Target,
+    TransportConfig, faults,
 };
+use openmrc_scenario::{Engine, Run};
+use openmrc_sim::World;
 use openmrc_transport::{Span, Time};
 use openmrc_workload::{Workload, patterns};
 
 const RATE: u64 = 400_000_000_000;
 
 /// One plane of 400 Gb/s with PFC, eight hosts a T0; RoCEv2 at line rate unless DCQCN holds it back.
-fn lossless(hosts: u32, workload: Workload, dcqcn: bool) -> Scenario {
+fn lossless(hosts: u32, workload: Workload, dcqcn: bool) -> Run {
     let mut network = NetworkConfig::new(fabric(hosts, 1, 2, 16), RATE);
     network.routing = Routing::Ecmp;
     network.switch = Some(network.rocev2_switch());
-    let mut scenario = Scenario::new(network, workload);
+    let mut scenario = Run::new(network, workload);
     let rc = Rocev2Config { dcqcn, ..Rocev2Config::default() };
     scenario.transport = TransportConfig::Rocev2(rc);
     scenario
 }
 
-fn set_pfc(scenario: &mut Scenario, change: impl Fn(&mut PfcConfig)) {
+fn set_pfc(scenario: &mut Run, change: impl Fn(&mut PfcConfig)) {
     let switch = scenario.network.switch.as_mut().unwrap();
     change(switch.pfc.as_mut().unwrap());
 }
@@ -126,7 +128,7 @@ fn a_link_that_goes_down_while_paused_is_not_paused_for_ever() {
     let mut schedule = Vec::new();
     for index in 0..2 {
         let at = Time(Span::from_micros(60 + 40 * u64::from(index)).0);
-        schedule.extend(schedule::flap(t1(index), at, Span::from_micros(15), Span::from_micros(30), 3));
+        schedule.extend(faults::flap(t1(index), at, Span::from_micros(15), Span::from_micros(30), 3));
     }
     scenario.faults = schedule;
     let results = run(&scenario);
@@ -142,7 +144,7 @@ fn real_queues_and_computed_departures_agree() {
         ("incast", patterns::incast(&(8..32).collect::<Vec<_>>(), 0, 1 << 20), 32),
         ("all-to-all", patterns::all_to_all(&(0..16).collect::<Vec<_>>(), 300_000), 8),
     ] {
-        let mut scenario = Scenario::new(multiplane(64, 4), workload);
+        let mut scenario = Run::new(multiplane(64, 4), workload);
         // Over some seeds: which paths meet at the end of a single run moves its last message by a few percent.
         let (mut a, mut b) = (0, 0);
         for seed in 1..=seeds {
@@ -167,7 +169,7 @@ fn weighted_queues_let_data_through_beside_control() {
         let mut network = multiplane(32, 4);
         network.exact_queues = true;
         network.switch = Some(SwitchConfig { scheduling, ..network.default_switch() });
-        let results = run(&Scenario::new(network, patterns::incast(&senders, 0, 1 << 20)));
+        let results = run(&Run::new(network, patterns::incast(&senders, 0, 1 << 20)));
         assert!(all_delivered(&results));
         results
     };
@@ -181,7 +183,7 @@ fn weighted_queues_let_data_through_beside_control() {
 fn loss_on_lossless_links_is_still_repaired() {
     let mut scenario = lossless(32, patterns::permutation(32, 1 << 20, 1), true);
     scenario.faults = (0..scenario.network.fabric.links())
-        .map(|link| Fault { at: Time::ZERO, target: Target::Link(link), change: Change::Loss(0.0005) })
+        .map(|link| FaultEvent { at: Time::ZERO, target: Target::Link(link), change: Change::Loss(0.0005) })
         .collect();
     let results = run(&scenario);
     assert!(all_delivered(&results) && results.totals.fabric.dropped_lossy > 0);

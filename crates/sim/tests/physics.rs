@@ -4,20 +4,22 @@ mod common;
 
 use common::{RATE, all_delivered, fabric, ideal, last_delivery, multiplane, run};
 use openmrc_fabric::Link;
-use openmrc_sim::{
-    CaptureConfig, EcnMarking, MrcConfig, MrcCongestion, NetworkConfig, Overflow, Routing, Scenario,
-    ScenarioError, Scheduling, SwitchConfig, TransportConfig, World,
+use openmrc_scenario::run::{
+    CaptureConfig, EcnMarking, MrcConfig, MrcCongestion, NetworkConfig, Overflow, Routing, Scheduling,
+    SwitchConfig, TransportConfig,
 };
+use openmrc_scenario::{Engine, Run, RunError};
+use openmrc_sim::World;
 use openmrc_transport::{Span, Time};
 use openmrc_workload::{Workload, patterns};
 
-fn one_flow(network: NetworkConfig, src: u32, dst: u32, bytes: u32) -> (Scenario, Span) {
+fn one_flow(network: NetworkConfig, src: u32, dst: u32, bytes: u32) -> (Run, Span) {
     let turn = network.fabric.turn(src, dst);
     let least = ideal(&network, turn, u64::from(bytes));
     let mut workload = Workload::default();
     let connection = workload.connect(src, dst);
     workload.send(connection, bytes, Time::ZERO);
-    (Scenario::new(network, workload), least)
+    (Run::new(network, workload), least)
 }
 
 #[test]
@@ -52,7 +54,7 @@ fn one_flow_fills_every_plane_and_takes_the_least_time_there_is() {
 fn a_permutation_is_nearly_as_fast_as_one_flow_alone() {
     let network = multiplane(64, 4);
     let least = ideal(&network, 1, 4 << 20);
-    let results = run(&Scenario::new(network, patterns::permutation(64, 4 << 20, 3)));
+    let results = run(&Run::new(network, patterns::permutation(64, 4 << 20, 3)));
     let took = last_delivery(&results).since(Time::ZERO);
     assert!(all_delivered(&results));
     assert!(took >= least);
@@ -67,7 +69,7 @@ fn an_incast_takes_as_long_as_its_last_link_needs_and_is_shared_evenly() {
         let network = multiplane(32, 4);
         let least = ideal(&network, 0, 15 * u64::from(bytes));
         let senders: Vec<u32> = senders.collect();
-        let results = run(&Scenario::new(network, patterns::incast(&senders, 0, bytes)));
+        let results = run(&Run::new(network, patterns::incast(&senders, 0, bytes)));
         assert!(all_delivered(&results));
         let took = last_delivery(&results).since(Time::ZERO);
         assert!(took.0 >= least.0 * 99 / 100, "{took:?} is less than the last link needs, {least:?}");
@@ -84,7 +86,7 @@ fn an_incast_of_a_few_takes_the_least_time_there_is() {
         let network = multiplane(64, 4);
         let least = ideal(&network, 1, u64::from(senders * bytes));
         let senders: Vec<u32> = (8..8 + senders).collect();
-        let results = run(&Scenario::new(network, patterns::incast(&senders, 0, bytes)));
+        let results = run(&Run::new(network, patterns::incast(&senders, 0, bytes)));
         let took = last_delivery(&results);
         assert!(took.0 * 100 <= least.0 * 110, "{} senders: {took:?}, at best {least:?}", senders.len());
     }
@@ -97,7 +99,7 @@ fn an_incast_across_the_fabric_is_even_soon_after_it_has_begun() {
         network.seed = seed;
         // 4.9 ms, of which the first tenth of a millisecond is anybody's.
         let senders: Vec<u32> = (1..8).map(|t0| t0 * 8).collect();
-        let results = run(&Scenario::new(network, patterns::incast(&senders, 0, 32 << 20)));
+        let results = run(&Run::new(network, patterns::incast(&senders, 0, 32 << 20)));
         let took = last_delivery(&results);
         let first = results.messages.iter().map(|m| m.delivered).min().unwrap();
         assert!(first.0 * 100 >= took.0 * 85, "seed {seed}: first {first:?}, last {took:?}");
@@ -107,7 +109,7 @@ fn an_incast_across_the_fabric_is_even_soon_after_it_has_begun() {
 #[test]
 fn an_incast_trims_on_the_last_hop_only_and_drops_nothing() {
     let senders: Vec<u32> = (8..32).collect();
-    let results = run(&Scenario::new(multiplane(32, 4), patterns::incast(&senders, 0, 1 << 20)));
+    let results = run(&Run::new(multiplane(32, 4), patterns::incast(&senders, 0, 1 << 20)));
     assert!(all_delivered(&results));
     assert!(results.totals.fabric.trimmed_last_hop > 0);
     assert_eq!(results.totals.dropped(), 0, "{:?}", results.totals);
@@ -125,7 +127,7 @@ fn a_victim_of_an_incast_on_its_rack_is_unharmed() {
     let mut workload = patterns::incast(&senders, 0, 4 << 20);
     let connection = workload.connect(63, 1);
     workload.send(connection, 4 << 20, Time::ZERO);
-    let results = run(&Scenario::new(network, workload));
+    let results = run(&Run::new(network, workload));
     let victim = results.messages.last().unwrap().delivered;
     assert!(victim.0 * 100 <= alone.0 * 105, "{victim:?}, alone {alone:?}");
 }
@@ -138,7 +140,7 @@ fn every_routing_delivers_on_every_kind_of_fabric() {
         for routing in [Routing::SourceRouted, Routing::Ecmp, Routing::Adaptive] {
             let mut network = NetworkConfig::new(fabric(hosts, planes, tiers, radix), RATE);
             network.routing = routing;
-            let results = run(&Scenario::new(network, patterns::permutation(hosts, 300_000, 9)));
+            let results = run(&Run::new(network, patterns::permutation(hosts, 300_000, 9)));
             assert!(all_delivered(&results), "{tiers} tiers, {routing:?}: {:?}", results.totals);
         }
     }
@@ -151,7 +153,7 @@ fn the_same_seed_gives_the_same_run_bit_for_bit_and_another_seed_another() {
         network.seed = seed;
         let mut workload = patterns::permutation(64, 500_000, 1);
         workload.append(&patterns::incast(&[1, 2, 3, 4, 5], 40, 700_000));
-        Scenario::new(network, workload)
+        Run::new(network, workload)
     };
     let results = run(&scenario(5));
     assert!(results.totals.fabric.marked > 0, "chance plays a part");
@@ -161,15 +163,15 @@ fn the_same_seed_gives_the_same_run_bit_for_bit_and_another_seed_another() {
 
 #[test]
 fn running_in_small_steps_changes_nothing() {
-    let scenario = Scenario::new(multiplane(32, 4), patterns::permutation(32, 200_000, 1));
+    let scenario = Run::new(multiplane(32, 4), patterns::permutation(32, 200_000, 1));
     let mut world = World::new(&scenario).unwrap();
-    while world.run_for(97) {}
+    while world.advance(97) {}
     assert_eq!(world.results(), run(&scenario));
 }
 
 #[test]
 fn a_time_limit_ends_the_run_there() {
-    let mut scenario = Scenario::new(multiplane(32, 4), patterns::permutation(32, 50_000_000, 1));
+    let mut scenario = Run::new(multiplane(32, 4), patterns::permutation(32, 50_000_000, 1));
     scenario.limit = Time(Span::from_micros(50).0);
     let results = run(&scenario);
     assert_eq!(results.end, scenario.limit);
@@ -182,7 +184,7 @@ fn where_trimming_is_off_a_full_queue_drops_and_the_transport_still_delivers() {
     let switch = network.default_switch();
     network.switch = Some(SwitchConfig { overflow: Overflow::Drop, ..switch });
     let senders: Vec<u32> = (8..32).collect();
-    let results = run(&Scenario::new(network, patterns::incast(&senders, 0, 1 << 20)));
+    let results = run(&Run::new(network, patterns::incast(&senders, 0, 1 << 20)));
     assert!(all_delivered(&results));
     assert!(results.totals.fabric.dropped_data > 0);
     assert_eq!(results.totals.fabric.trimmed + results.totals.fabric.trimmed_last_hop, 0);
@@ -194,7 +196,7 @@ fn a_control_queue_that_is_full_drops_and_is_counted() {
     let switch = network.default_switch();
     network.switch = Some(SwitchConfig { control_bytes: 2_000, ..switch });
     let senders: Vec<u32> = (8..32).collect();
-    let results = run(&Scenario::new(network, patterns::incast(&senders, 0, 1 << 20)));
+    let results = run(&Run::new(network, patterns::incast(&senders, 0, 1 << 20)));
     assert!(all_delivered(&results));
     assert!(results.totals.fabric.dropped_control > 0);
 }
@@ -207,7 +209,7 @@ fn control_is_served_beside_data_under_either_scheduling() {
         network.switch = Some(SwitchConfig { scheduling, ..switch });
         let senders: Vec<u32> = (1..16).collect();
         let least = ideal(&network, 0, 15 << 20);
-        let results = run(&Scenario::new(network, patterns::incast(&senders, 0, 1 << 20)));
+        let results = run(&Run::new(network, patterns::incast(&senders, 0, 1 << 20)));
         assert!(all_delivered(&results));
         assert!(last_delivery(&results).0 * 100 <= least.0 * 130, "{scheduling:?}");
     }
@@ -221,7 +223,7 @@ fn fewer_packets_are_marked_the_higher_the_threshold_and_none_beyond_the_longest
         let step = EcnMarking { min_bytes: bytes, max_bytes: bytes, probability: 1.0, on_last_hop: false };
         network.switch = Some(SwitchConfig { ecn: Some(step), ..switch });
         // What is marked changes what is sent; a fixed window and one path set leave only the switch to differ.
-        let mut scenario = Scenario::new(network, patterns::permutation(64, 1 << 20, 3));
+        let mut scenario = Run::new(network, patterns::permutation(64, 1 << 20, 3));
         let congestion = MrcCongestion::FixedWindow(600_000);
         scenario.transport = TransportConfig::Mrc(MrcConfig { congestion, ..MrcConfig::default() });
         run(&scenario).totals.fabric
@@ -235,7 +237,7 @@ fn fewer_packets_are_marked_the_higher_the_threshold_and_none_beyond_the_longest
 const ROUND_A_FRAME: usize = 4 + 20;
 
 /// The frames that went down the cable of host 0 in plane 0, with the times of their last bits.
-fn down_to_host_0(scenario: &mut Scenario) -> (Vec<(Time, Vec<u8>)>, openmrc_sim::Totals) {
+fn down_to_host_0(scenario: &mut Run) -> (Vec<(Time, Vec<u8>)>, openmrc_scenario::Totals) {
     let link = scenario.network.fabric.link_number(Link { plane: 0, layer: 0, lower: 0, uplink: 0 });
     scenario.record.capture = Some(CaptureConfig { links: vec![link], most: u64::MAX });
     let mut world = World::new(scenario).unwrap();
@@ -256,7 +258,7 @@ fn a_packet_is_marked_if_the_threshold_is_behind_it_and_not_the_next_one() {
         let step = EcnMarking { min_bytes: bytes, max_bytes: bytes, probability: 1.0, on_last_hop: true };
         let switch = network.default_switch();
         network.switch = Some(SwitchConfig { ecn: Some(step), last_hop_data_bytes: 1 << 30, ..switch });
-        let mut scenario = Scenario::new(network, patterns::incast(&[1, 2], 0, 40 * 4096));
+        let mut scenario = Run::new(network, patterns::incast(&[1, 2], 0, 40 * 4096));
         let congestion = MrcCongestion::FixedWindow(1 << 20);
         scenario.transport = TransportConfig::Mrc(MrcConfig { congestion, ..MrcConfig::default() });
         let (frames, _) = down_to_host_0(&mut scenario);
@@ -273,7 +275,7 @@ fn a_packet_is_marked_if_the_threshold_is_behind_it_and_not_the_next_one() {
 
 #[test]
 fn a_trimmed_packet_has_the_bytes_of_its_headers() {
-    let mut scenario = Scenario::new(multiplane(32, 1), patterns::incast(&[8, 9, 10, 11], 0, 1 << 20));
+    let mut scenario = Run::new(multiplane(32, 1), patterns::incast(&[8, 9, 10, 11], 0, 1 << 20));
     let full = u64::from(scenario.network.full_packet_bytes());
     let (frames, totals) = down_to_host_0(&mut scenario);
     // Ethernet, two IPv6 headers, UDP, and of MRC BTH, METH, TSETH and RETH (docs/spec/wire.md, "Packets with a trimmed
@@ -292,7 +294,7 @@ fn no_packet_leaves_while_another_is_on_the_cable() {
     network.exact_queues = true;
     let per_byte = network.picos_per_byte();
     // Trimmed packets are control, and go before the data that wait.
-    let mut scenario = Scenario::new(network, patterns::incast(&[8, 9, 10, 11], 0, 1 << 20));
+    let mut scenario = Run::new(network, patterns::incast(&[8, 9, 10, 11], 0, 1 << 20));
     let (frames, totals) = down_to_host_0(&mut scenario);
     assert!(totals.fabric.trimmed_last_hop > 0);
     for pair in frames.windows(2) {
@@ -307,6 +309,6 @@ fn a_hop_that_takes_no_time_is_refused() {
     let mut network = multiplane(16, 4);
     network.cable = [Span::ZERO; 4];
     network.switch_latency = Span::ZERO;
-    let scenario = Scenario::new(network, patterns::permutation(16, 1000, 1));
-    assert!(matches!(World::new(&scenario), Err(ScenarioError::Range { .. })));
+    let scenario = Run::new(network, patterns::permutation(16, 1000, 1));
+    assert!(matches!(World::new(&scenario), Err(RunError::Range { .. })));
 }

@@ -4,7 +4,9 @@ mod common;
 
 use common::{all_delivered, assert_laws, last_delivery, multiplane};
 use openmrc_fabric::Link;
-use openmrc_sim::{Change, Fault, LogEvent, NetworkConfig, Results, Scenario, Target, World};
+use openmrc_scenario::run::{Change, FaultEvent, NetworkConfig, Target};
+use openmrc_scenario::{Engine, Results, Run};
+use openmrc_sim::{LogEvent, World};
 use openmrc_transport::{PortSet, Span, Time};
 use openmrc_workload::patterns;
 
@@ -16,20 +18,20 @@ const BYTES: u32 = 64 << 20;
 const AT: Time = Time(Span::from_micros(100).0);
 
 /// A change of the receiver's cable in a plane.
-fn cable(network: &NetworkConfig, plane: u8, at: Time, change: Change) -> Fault {
+fn cable(network: &NetworkConfig, plane: u8, at: Time, change: Change) -> FaultEvent {
     let link = Link { plane: plane.into(), layer: 0, lower: RECEIVER, uplink: 0 };
-    Fault { at, target: Target::Link(network.fabric.link_number(link)), change }
+    FaultEvent { at, target: Target::Link(network.fabric.link_number(link)), change }
 }
 
 /// What the sender has learnt of the receiver's ports, and when.
 type Learnt = Vec<(Time, PortSet)>;
 
 /// A flow of 64 MiB, for at least 1.3 ms, under these faults.
-fn run(faults: impl FnOnce(&NetworkConfig) -> Vec<Fault>) -> (Results, Learnt, Span) {
+fn run(faults: impl FnOnce(&NetworkConfig) -> Vec<FaultEvent>) -> (Results, Learnt, Span) {
     let network = multiplane(16, PLANES.into());
     let rtt = network.base_rtt();
     let faults = faults(&network);
-    let mut scenario = Scenario::new(network, patterns::incast(&[SENDER], RECEIVER, BYTES));
+    let mut scenario = Run::new(network, patterns::incast(&[SENDER], RECEIVER, BYTES));
     scenario.faults = faults;
     scenario.record.events = true;
     let mut world = World::new(&scenario).unwrap();

@@ -4,34 +4,35 @@ mod common;
 
 use common::{all_delivered, multiplane, run};
 use openmrc_fabric::Link;
-use openmrc_sim::{
-    CaptureConfig, Change, Fault, LogEvent, Record, Rocev2Config, Routing, Scenario, SeriesConfig, Target,
-    TransportConfig, World,
+use openmrc_scenario::run::{
+    CaptureConfig, Change, FaultEvent, RecordConfig, Rocev2Config, Routing, SeriesConfig, Target,
+    TransportConfig,
 };
+use openmrc_scenario::{Engine, Results, Run};
+use openmrc_sim::{LogEvent, World};
 use openmrc_transport::{Span, Time};
-use openmrc_workload::patterns;
-use openmrc_workload::training::Training;
+use openmrc_workload::training::ParallelLayout;
+use openmrc_workload::{Task, Workload, patterns};
 
-fn everything(scenario: &Scenario) -> Record {
+fn everything(scenario: &Run) -> RecordConfig {
     let links = scenario.network.fabric.links();
-    Record {
+    RecordConfig {
         series: Some(SeriesConfig { interval: None, links: (0..links).collect() }),
         events: true,
         ports: true,
         paths: true,
         capture: Some(CaptureConfig { links: vec![0, links - 1], most: 1000 }),
-        patterns: vec![scenario.workload.messages.len() as u32],
     }
 }
 
-fn broken_permutation() -> Scenario {
+fn broken_permutation() -> Run {
     let network = multiplane(32, 4);
     let link = Link { plane: 1, layer: 1, lower: 0, uplink: 2 };
     let target = Target::Link(network.fabric.link_number(link));
-    let mut scenario = Scenario::new(network, patterns::permutation(32, 4 << 20, 1));
+    let mut scenario = Run::new(network, patterns::permutation(32, 4 << 20, 1));
     scenario.faults = vec![
-        Fault { at: Time(10_000_000), target, change: Change::Down },
-        Fault { at: Time(60_000_000), target, change: Change::Up },
+        FaultEvent { at: Time(10_000_000), target, change: Change::Down },
+        FaultEvent { at: Time(60_000_000), target, change: Change::Up },
     ];
     scenario
 }
@@ -105,7 +106,7 @@ fn the_log_has_the_fault_before_the_paths_it_cost_and_the_repair_before_they_are
 
 #[test]
 fn an_interval_left_open_grows_with_the_run_and_a_given_one_is_kept() {
-    let mut scenario = Scenario::new(multiplane(8, 1), patterns::permutation(8, 256 << 20, 1));
+    let mut scenario = Run::new(multiplane(8, 1), patterns::permutation(8, 256 << 20, 1));
     for (interval, at_most) in [(None, SeriesConfig::MOST + 1), (Some(Span::from_micros(10)), usize::MAX)] {
         scenario.record.series = Some(SeriesConfig { interval, links: Vec::new() });
         let mut world = World::new(&scenario).unwrap();
@@ -126,7 +127,7 @@ fn an_interval_left_open_grows_with_the_run_and_a_given_one_is_kept() {
 
 #[test]
 fn captured_packets_are_whole_and_good_and_those_trimmed_say_so() {
-    let mut scenario = Scenario::new(multiplane(16, 2), patterns::incast(&[8, 9, 10, 11, 12], 0, 1 << 20));
+    let mut scenario = Run::new(multiplane(16, 2), patterns::incast(&[8, 9, 10, 11, 12], 0, 1 << 20));
     let cable =
         |host| scenario.network.fabric.link_number(Link { plane: 0, layer: 0, lower: host, uplink: 0 });
     let (sender, receiver) = (cable(8), cable(0));
@@ -163,7 +164,7 @@ fn captured_packets_are_whole_and_good_and_those_trimmed_say_so() {
 
 #[test]
 fn a_training_step_takes_at_least_its_computation_and_its_longest_transfer() {
-    let training = Training {
+    let layout = ParallelLayout {
         data: 4,
         tensor: 2,
         pipeline: 2,
@@ -178,9 +179,9 @@ fn a_training_step_takes_at_least_its_computation_and_its_longest_transfer() {
         gradient_bytes: 1 << 20,
     };
     let hosts: Vec<u32> = (0..16).collect();
-    let workload = training.workload(&hosts);
+    let workload = layout.workload(&hosts);
     assert!(workload.check(16).is_ok());
-    let mut scenario = Scenario::new(multiplane(16, 4), workload.clone());
+    let mut scenario = Run::new(multiplane(16, 4), workload.clone());
     for rocev2 in [false, true] {
         if rocev2 {
             scenario.network.routing = Routing::Ecmp;
@@ -188,21 +189,38 @@ fn a_training_step_takes_at_least_its_computation_and_its_longest_transfer() {
         }
         let results = run(&scenario);
         assert!(all_delivered(&results));
-        let mut ends = [Time::ZERO; 3];
-        for &(message, step) in &workload.step_ends {
-            ends[step as usize] = ends[step as usize].max(results.messages[message as usize].delivered);
-        }
+        let steps: Vec<_> = results.steps.iter().map(|step| (step.pattern, step.step)).collect();
+        assert_eq!(steps, [(0, 0), (0, 1), (0, 2)]);
         // One-forward-one-backward over two stages: every microbatch and one more of the other stage.
         let computed = Span::from_micros((20 + 40) * (4 + 1));
         let mut before = Time::ZERO;
-        for end in ends {
+        for end in results.steps.iter().map(|step| step.end) {
             let took = end.since(before);
             assert!(took.0 > computed.0 && took.0 < computed.0 * 3, "{took:?} against {computed:?}");
             before = end;
         }
-        for &(message, after) in &workload.dependencies {
-            let (m, a) = (results.messages[message as usize], results.messages[after as usize]);
-            assert!(m.posted >= a.delivered, "message {message} after {after}");
-        }
+        assert_order(&workload, &results);
+    }
+}
+
+/// No message is posted before what it waits for has arrived, and has been computed.
+fn assert_order(workload: &Workload, results: &Results) {
+    let mut sent = results.messages.iter();
+    let mut done: Vec<Time> = Vec::new();
+    for (index, task) in (0..).zip(&workload.tasks) {
+        let waits = workload.dependencies.iter().filter(|&&(waiter, _)| waiter == index);
+        let ready = waits.map(|&(_, after)| done[after as usize]).max().unwrap_or(Time::ZERO);
+        done.push(match *task {
+            Task::Compute { takes, .. } => ready + takes,
+            Task::Send { .. } => {
+                let message = sent.next().expect("a result of each message");
+                assert!(message.posted >= ready, "task {index}: {:?} before {ready:?}", message.posted);
+                message.delivered
+            }
+        });
+    }
+    for step in &results.steps {
+        let ends = workload.step_ends.iter().filter(|&&(_, of)| of == step.step);
+        assert_eq!(ends.map(|&(task, _)| done[task as usize]).max(), Some(step.end));
     }
 }

@@ -3,17 +3,18 @@
 mod common;
 
 use common::{all_delivered, fabric, ideal, last_delivery, multiplane, run};
-use openmrc_sim::{
-    Change, Fault, NetworkConfig, Results, Rocev2Config, Routing, Scenario, Target, TransportConfig,
+use openmrc_scenario::run::{
+    Change, FaultEvent, NetworkConfig, Rocev2Config, Routing, Target, TransportConfig,
 };
+use openmrc_scenario::{Results, Run};
 use openmrc_transport::Time;
 use openmrc_transport::rocev2::Recovery;
 use openmrc_workload::{Workload, patterns};
 
-fn rocev2(mut network: NetworkConfig, workload: Workload, rc: Rocev2Config) -> Scenario {
+fn rocev2(mut network: NetworkConfig, workload: Workload, rc: Rocev2Config) -> Run {
     network.routing = Routing::Ecmp;
     network.switch = Some(network.lossy_rocev2_switch());
-    let mut scenario = Scenario::new(network, workload);
+    let mut scenario = Run::new(network, workload);
     scenario.transport = TransportConfig::Rocev2(rc);
     scenario
 }
@@ -49,7 +50,11 @@ fn either_recovery_repairs_random_loss_and_selective_repeat_sends_less_again() {
         let rc = Rocev2Config { recovery, dcqcn: false, ..Rocev2Config::default() };
         let mut scenario = rocev2(network.clone(), patterns::permutation(32, 2 << 20, 1), rc);
         scenario.faults = (0..network.fabric.links())
-            .map(|link| Fault { at: Time::ZERO, target: Target::Link(link), change: Change::Loss(0.0005) })
+            .map(|link| FaultEvent {
+                at: Time::ZERO,
+                target: Target::Link(link),
+                change: Change::Loss(0.0005),
+            })
             .collect();
         let results = run(&scenario);
         assert!(all_delivered(&results), "{recovery:?}: {:?}", results.totals);
@@ -76,7 +81,7 @@ fn mrc_on_four_planes_beats_rocev2_on_one_of_four_times_the_rate() {
     let bytes = 8 << 20;
     let rc = Rocev2Config { qps: 16, ..Rocev2Config::default() };
     let roce = run(&rocev2(single_plane(64), patterns::permutation(64, bytes, 2), rc));
-    let mrc = run(&Scenario::new(multiplane(64, 4), patterns::permutation(64, bytes, 2)));
+    let mrc = run(&Run::new(multiplane(64, 4), patterns::permutation(64, bytes, 2)));
     assert!(
         last_delivery(&mrc) < last_delivery(&roce),
         "{:?} {:?}",

@@ -3,11 +3,11 @@
 mod common;
 
 use common::*;
-use openmrc_sim::spec;
+use openmrc_scenario::{OwnParts, Results, Run, Scenario};
 use openmrc_transport::Time;
 
 /// `senders` hosts write `mib` MiB each to one whose ports have buffers of an unprivileged socket.
-fn incast(senders: u32, mib: u64) -> openmrc_sim::Scenario {
+fn incast(senders: u32, mib: u64) -> Run {
     let from: Vec<u32> = (1..=senders).collect();
     let text = format!(
         r#"{{"topology": {{"hosts": 24, "planes": 8, "tiers": 1, "radix": 24}},
@@ -18,11 +18,11 @@ fn incast(senders: u32, mib: u64) -> openmrc_sim::Scenario {
             "traffic": [{{"kind": "incast", "senders": {from:?}, "receiver": 0, "bytes": {}}}]}}"#,
         mib << 20
     );
-    let checked = spec::Scenario::from_json(&text).and_then(spec::Scenario::checked).expect("a scenario");
-    checked.build(spec::OwnParts::default()).expect("a run")
+    let checked = Scenario::from_json(&text).and_then(Scenario::checked).expect("a scenario");
+    checked.build(OwnParts::default()).expect("a run")
 }
 
-fn goodput(senders: u32, mib: u64) -> (f64, openmrc_sim::Results) {
+fn goodput(senders: u32, mib: u64) -> (f64, Results) {
     let results = run(&incast(senders, mib));
     assert!(results.messages.iter().all(|m| m.completed != Time::NEVER), "{:?}", results.totals);
     let last = results.messages.iter().map(|m| m.delivered.0).max().unwrap_or(0);
@@ -51,6 +51,6 @@ fn many_senders_into_small_receive_buffers_share_the_receiver_and_condemn_nothin
 fn hosts_in_software_speak_mrc() {
     let text = r#"{"topology": {"hosts": 4, "radix": 4}, "network": {"software": {}}, "transport": {"kind": "uet"},
                    "traffic": [{"kind": "permutation", "bytes": 1}]}"#;
-    let error = spec::Scenario::from_json(text).expect_err("UET in software");
+    let error = Scenario::from_json(text).expect_err("UET in software");
     assert!(error.to_string().contains("network.software"), "{error}");
 }

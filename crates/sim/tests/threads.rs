@@ -4,14 +4,15 @@
 mod common;
 
 use common::{assert_laws, fabric, multiplane};
-use openmrc_sim::config::SoftwareHosts;
-use openmrc_sim::{
-    AdaptiveConfig, CaptureConfig, Change, Encapsulation, Fault, MrcConfig, NetworkConfig, PfcConfig, Record,
-    Results, Rocev2Config, Routing, RoutingReaction, Scenario, ScenarioError, SeriesConfig, SwitchConfig,
-    Target, TransportConfig, UetConfig, World, schedule,
+use openmrc_scenario::run::{
+    AdaptiveConfig, CaptureConfig, Change, Encapsulation, FaultEvent, MrcConfig, NetworkConfig, PfcConfig,
+    RecordConfig, Rocev2Config, Routing, RoutingReaction, SeriesConfig, SoftwareHosts, SwitchConfig, Target,
+    TransportConfig, UetConfig, faults,
 };
+use openmrc_scenario::{Engine, Results, Run, RunError};
+use openmrc_sim::World;
 use openmrc_transport::{Span, Time};
-use openmrc_workload::training::Training;
+use openmrc_workload::training::ParallelLayout;
 use openmrc_workload::{Workload, collectives, patterns};
 use proptest::prelude::*;
 
@@ -66,7 +67,7 @@ fn workload(which: u8, seed: u64) -> Workload {
             let sizes = [(1_000, 0.5), (40_000, 1.0)];
             patterns::random(32, 400_000_000_000, 0.3, &sizes, Span::from_micros(20), seed)
         }
-        _ => Training {
+        _ => ParallelLayout {
             data: 4,
             tensor: 2,
             pipeline: 2,
@@ -85,15 +86,13 @@ fn workload(which: u8, seed: u64) -> Workload {
     workload
 }
 
-fn faults(which: u8, network: &NetworkConfig) -> Vec<Fault> {
-    let fault = |at, target, change| Fault { at: Time(Span::from_micros(at).0), target, change };
+fn faults(which: u8, network: &NetworkConfig) -> Vec<FaultEvent> {
+    let fault = |at, target, change| FaultEvent { at: Time(Span::from_micros(at).0), target, change };
     let links = network.fabric.links();
     match which {
         0 => Vec::new(),
         1 => (0..links).map(|link| fault(0, Target::Link(link), Change::Loss(0.005))).collect(),
-        2 => {
-            schedule::flap(Target::Link(3), Time(5_000_000), Span::from_micros(15), Span::from_micros(20), 3)
-        }
+        2 => faults::flap(Target::Link(3), Time(5_000_000), Span::from_micros(15), Span::from_micros(20), 3),
         _ => vec![
             fault(4, Target::Switch(network.fabric.switches() - 1), Change::Down),
             fault(6, Target::Link(links - 1), Change::Slow(0.3)),
@@ -113,12 +112,12 @@ struct Told {
     frames: Vec<(Time, u32, Vec<u8>)>,
 }
 
-fn told(scenario: &Scenario, threads: u32, events: u64) -> Told {
-    let scenario = Scenario { threads, ..scenario.clone() };
+fn told(scenario: &Run, threads: u32, events: u64) -> Told {
+    let scenario = Run { threads, ..scenario.clone() };
     let mut world = World::new(&scenario).expect("a scenario that can run");
     let mut frames = Vec::new();
     loop {
-        let more = world.run_for(events);
+        let more = world.advance(events);
         let capture = world.recorder_mut().and_then(|recorder| recorder.capture.as_mut());
         let packets = capture.map(|capture| capture.take()).unwrap_or_default();
         frames.extend(packets.iter().map(|packet| (packet.time, packet.port, world.frame(packet))));
@@ -142,15 +141,14 @@ fn told(scenario: &Scenario, threads: u32, events: u64) -> Told {
     }
 }
 
-fn everything(capture: u64) -> Record {
+fn everything(capture: u64) -> RecordConfig {
     let links: Vec<u32> = (0..16).collect();
-    Record {
+    RecordConfig {
         series: Some(SeriesConfig { interval: None, links: links.clone() }),
         events: true,
         ports: true,
         paths: true,
         capture: Some(CaptureConfig { links, most: capture }),
-        patterns: Vec::new(),
     }
 }
 
@@ -169,7 +167,7 @@ proptest! {
             silent_detection: Span::from_micros(5),
             convergence: Span::from_micros(8),
         });
-        let mut scenario = Scenario::new(network, workload(traffic, seed));
+        let mut scenario = Run::new(network, workload(traffic, seed));
         scenario.transport = transport;
         scenario.faults = faults(broken, &scenario.network);
         scenario.limit = Time(Span::from_micros(limit).0);
@@ -185,16 +183,16 @@ proptest! {
 
 #[test]
 fn more_threads_than_hosts_are_as_good() {
-    let mut scenario = Scenario::new(multiplane(8, 2), patterns::permutation(8, 100_000, 1));
+    let mut scenario = Run::new(multiplane(8, 2), patterns::permutation(8, 100_000, 1));
     scenario.record = everything(100);
     assert_eq!(told(&scenario, 1, u64::MAX), told(&scenario, 20, u64::MAX));
 }
 
 #[test]
 fn a_number_of_threads_has_its_range() {
-    let scenario = Scenario::new(multiplane(8, 2), Workload::default());
+    let scenario = Run::new(multiplane(8, 2), Workload::default());
     for threads in [0, 257] {
-        let error = World::new(&Scenario { threads, ..scenario.clone() }).err();
-        assert_eq!(error, Some(ScenarioError::Threads(threads)));
+        let error = World::new(&Run { threads, ..scenario.clone() }).err();
+        assert_eq!(error, Some(RunError::Threads(threads)));
     }
 }

@@ -65,6 +65,11 @@ impl Epoll {
         owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }).map(Epoll)
     }
 
+    /// The descriptor of the set, readable while one of the set's descriptors is ready.
+    pub fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
     /// Watches `fd`; its events carry `token`.
     ///
     /// # Errors
@@ -146,6 +151,12 @@ impl PollSet {
     pub fn new(fds: impl IntoIterator<Item = RawFd>) -> Self {
         let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         PollSet(fds.into_iter().map(entry).collect())
+    }
+
+    /// Number of descriptors.
+    #[expect(clippy::len_without_is_empty)] // A set without descriptors is of no use.
+    pub fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// Waits until one is readable or `timeout` has passed; `None` means no time-out. A signal ends the wait too.

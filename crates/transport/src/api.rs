@@ -1,10 +1,12 @@
 //! The interfaces between a transport and its driver. [`Transport`] is the one trait that MRC, RoCEv2 and others
 //! implement; [`Host`] is what they need from the driver.
 
-use openmrc_wire::{Ev, Msn, Packet};
+use std::sync::Arc;
+
+use openmrc_wire::{Ev, Msn, Packet, Psn};
 
 pub use crate::port_set::PortSet;
-use crate::profile::PathId;
+use crate::profile::{EvProfile, PathId};
 use crate::time::Time;
 
 /// How the network is asked to treat a packet; the DSCP follows from it (docs/spec/wire.md, "DSCP").
@@ -229,7 +231,7 @@ pub trait Host {
     ///
     /// # Errors
     /// [`NoReceive`] if the receive queue is empty. The queue pair then goes to ERROR, or the message waits: it is
-    /// offered again after [`receives_posted`](crate::mrc::QueuePair::receives_posted), and with each further packet.
+    /// offered again after [`Transport::receives_posted`], and with each further packet.
     fn recv_done(&mut self, done: RecvDone) -> Result<(), NoReceive>;
 
     /// A path was condemned or came back.
@@ -302,6 +304,21 @@ impl From<u8> for Pressure {
     }
 }
 
+/// What the proof of a queue pair's path MTU needs to know (docs/spec/transport.md, "Path MTU").
+#[derive(Clone, Debug)]
+pub struct MtuQuestion {
+    /// Number of the peer's queue pair.
+    pub dest_qp: u32,
+    /// The PSN just below the first one.
+    pub psn: Psn,
+    /// Payload bytes of a packet of full size.
+    pub path_mtu: u16,
+    /// Paths to the peer.
+    pub profile: Arc<EvProfile>,
+    /// Bits of their entropy values.
+    pub entropy_bits: u8,
+}
+
 /// One end of a connection: requestor and responder.
 pub trait Transport {
     /// Take a message to send.
@@ -332,9 +349,24 @@ pub trait Transport {
     /// Go to ERROR: outstanding work is flushed through `host`, nothing is sent any more.
     fn abort(&mut self, now: Time, why: Fatal, host: &mut dyn Host);
 
+    /// The queue pair is destroyed: what is outstanding is dropped without completions, and what has arrived and was
+    /// not reported is reported now. It still answers duplicates and probes, so that its peer learns what has arrived.
+    fn retire(&mut self, now: Time, host: &mut dyn Host);
+
+    /// What a proof of its path MTU needs. `None` if it cannot be proven: it does not send.
+    fn mtu_question(&self) -> Option<MtuQuestion> {
+        None
+    }
+
     /// Whether the peer owes it an answer. As long as it does, sending more brings no deadline forward.
     fn is_waiting(&self) -> bool {
         false
+    }
+
+    /// As responder: offers the message that waits for a receive to the host again, which has one now, or refuses it
+    /// because it has waited for too long.
+    fn receives_posted(&mut self, now: Time, host: &mut dyn Host) {
+        let _ = (now, host);
     }
 
     /// As responder: destination flow control for the feedback from now on, where the transport has it.

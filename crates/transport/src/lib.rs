@@ -7,6 +7,7 @@
 //! | [`api`] | the interfaces between a queue pair, its node and its host |
 //! | [`node`] | everything around queue pairs: scheduling, timers, ports, endpoint requests, receive pressure |
 //! | [`mrc`], [`rocev2`] | the queue pairs |
+//! | [`presets`] | defaults of NICs in hardware and in software |
 //! | [`profile`] | the paths between two nodes |
 //! | [`random`], [`time`] | stateless pseudorandom numbers; simulated or real time in picoseconds |
 #![forbid(unsafe_code)]
@@ -15,6 +16,7 @@ pub mod api;
 pub mod mrc;
 pub mod node;
 mod port_set;
+pub mod presets;
 pub mod profile;
 pub mod random;
 pub mod rocev2;
@@ -22,8 +24,9 @@ mod seq;
 pub mod time;
 
 pub use api::{
-    AccessError, EvChange, EvEvent, Fatal, Host, NoReceive, Payload, PortSet, PostError, Pressure, Readiness,
-    Received, RecvDone, SendDone, SendStatus, TrafficClass, Transmit, Transport, Trim, WorkRequest,
+    AccessError, EvChange, EvEvent, Fatal, Host, MtuQuestion, NoReceive, Payload, PortSet, PostError,
+    Pressure, Readiness, Received, RecvDone, SendDone, SendStatus, TrafficClass, Transmit, Transport, Trim,
+    WorkRequest,
 };
 pub use profile::{EvProfile, PathEntry, PathId};
 pub use time::{Span, Time};

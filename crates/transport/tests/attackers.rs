@@ -6,10 +6,12 @@
 use std::sync::Arc;
 
 use openmrc_transport::mrc::{CcProfile, PathConfig, PathModel, QpConfig, QueuePair};
-use openmrc_transport::node::{Node, NodeConfig, NodeHost, PeerId, Place, PressureConfig, QpId, Route};
+use openmrc_transport::node::{
+    Node, NodeConfig, NodeHost, PeerId, Place, PressureConfig, QpId, ReceiveQueueEmpty, Route,
+};
 use openmrc_transport::{
-    AccessError, EvProfile, Fatal, NoReceive, PathEntry, PortSet, Received, RecvDone, SendDone, SendStatus,
-    Span, Time, TrafficClass, Transmit, WorkRequest,
+    AccessError, EvProfile, Fatal, PathEntry, PortSet, Received, RecvDone, SendDone, SendStatus, Span, Time,
+    TrafficClass, Transmit, WorkRequest,
 };
 use openmrc_wire::{
     Aeth, Body, CcState, Eeth, EndpointOp, Erth, Ev, Mark, Msn, Nack, NackReason, Packet, Position, Psn,
@@ -51,7 +53,7 @@ impl NodeHost for Notes {
     fn send_done(&mut self, _qp: QpId, done: SendDone) {
         self.sent.push(done);
     }
-    fn recv_done(&mut self, _qp: QpId, _done: RecvDone) -> Result<(), NoReceive> {
+    fn recv_done(&mut self, _qp: QpId, _done: RecvDone) -> Result<(), ReceiveQueueEmpty> {
         self.received += 1;
         Ok(())
     }

@@ -8,12 +8,14 @@ mod world;
 use std::sync::Mutex;
 
 use openmrc_transport::mrc::QueuePair;
-use openmrc_transport::{Fatal, NoReceive, Span, Time};
+use openmrc_transport::node::linger_time;
+use openmrc_transport::{Fatal, PortSet, Span, Time};
 use openmrc_wire::Aeth;
 use world::driver::Outcome;
 use world::ledger::FlowCounters;
+use world::network::Health;
 use world::seeds::{run_one, run_seeds};
-use world::{Action, Dice, Expect, Impairments, Scenario};
+use world::{Action, Dice, Expect, Impairments, Scenario, Traffic};
 
 /// Checks that the outcome is one that the scenario allows.
 fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
@@ -40,7 +42,7 @@ fn no_storm(flow: &FlowCounters) -> Result<(), String> {
 
 #[test]
 fn every_byte_arrives_and_every_completion_comes_once_and_in_order_whatever_the_network_does() {
-    let total = Mutex::new(Struck::default());
+    let total = Mutex::new(Totals::default());
     run_seeds::<QueuePair>("cruel", 20_000, Scenario::generate, |scenario, outcome| {
         total.lock().unwrap().add(outcome);
         judge(scenario, outcome)
@@ -50,7 +52,7 @@ fn every_byte_arrives_and_every_completion_comes_once_and_in_order_whatever_the_
 
 /// Totals of the impairments and errors over all runs: each must have occurred, or the runs prove nothing.
 #[derive(Default, Debug)]
-struct Struck {
+struct Totals {
     runs: u64,
     retransmitted: u64,
     lost: u64,
@@ -77,7 +79,7 @@ struct Struck {
     peers_silent: u64,
 }
 
-impl Struck {
+impl Totals {
     fn add(&mut self, outcome: &Outcome) {
         let net = &outcome.network;
         self.runs += 1;
@@ -213,7 +215,7 @@ fn with_late_receives(seed: u64) -> Scenario {
         scenario.queues = None;
         scenario.timer_slack = Span::ZERO;
     }
-    (scenario.receives, scenario.no_receive) = (dice.below(3), NoReceive::Waits);
+    (scenario.receives, scenario.receive_wait) = (dice.below(3), Span(u64::MAX));
     let begin = scenario.actions.last().map_or(Time::ZERO, |(time, _)| *time);
     let mut end_of_all = begin;
     for (number, pair) in scenario.pairs.iter_mut().enumerate() {
@@ -254,6 +256,131 @@ fn a_message_waits_for_its_receive_and_nothing_is_lost_repeated_or_given_up_mean
     let (received, long, failed) = total.into_inner().unwrap();
     println!("{received} immediates; {long} runs waited for long; {failed} ends failed, as they may");
     assert!(received > 10_000 && long > 50 && failed > 10, "{received}, {long}, {failed}");
+}
+
+/// Late receives, and a wait that some of them outlast. The world checks that no message is refused before its time.
+fn with_short_waits(seed: u64) -> Scenario {
+    let mut scenario = with_late_receives(seed);
+    let longest =
+        scenario.pairs.iter().map(|pair| pair.configs[0].requestor.timeout.as_nanos() * 5_000).max();
+    let mut dice = Dice::new(seed ^ 0x5017);
+    scenario.receive_wait = Span::from_nanos(dice.log_between(100, longest.unwrap_or(100)));
+    scenario.expect = Expect::MayFail;
+    // A sender whose peer is in ERROR, and whose NAK was lost, can only give up.
+    let configs = scenario.pairs.iter_mut().flat_map(|pair| &mut pair.configs);
+    configs.for_each(|config| config.requestor.exp_cnt = config.requestor.exp_cnt.min(4));
+    scenario
+}
+
+#[test]
+fn a_message_that_waits_for_too_long_is_refused_and_both_ends_learn_it() {
+    let total = Mutex::new((0, 0, 0));
+    run_seeds::<QueuePair>("cruel", 500, with_short_waits, |_, outcome| {
+        let mut total = total.lock().unwrap();
+        for why in outcome.fatal.iter().flatten() {
+            match why {
+                Fatal::NoReceive => total.0 += 1,
+                Fatal::RemoteNak(Aeth::NAK_REMOTE_OPERATIONAL) => total.1 += 1,
+                Fatal::RetryExceeded => {}
+                other => return Err(format!("a queue pair failed for the wrong reason: {other:?}")),
+            }
+        }
+        total.2 += usize::from(outcome.fatal.iter().all(Option::is_none));
+        Ok(())
+    });
+    let (refused, told, unharmed) = total.into_inner().unwrap();
+    println!("{refused} ends refused a message, {told} peers were told; {unharmed} runs had no error");
+    assert!(refused > 50 && told > 50 && unharmed > 50, "{refused}, {told}, {unharmed}");
+}
+
+/// A scenario whose applications destroy their queue pairs as soon as all is done as far as they know. Peers whose last
+/// acknowledgements are lost ask again; without an answer they give up.
+fn with_ends_destroyed(seed: u64, linger: impl Fn(Span) -> Span) -> Scenario {
+    let mut scenario = Scenario::generate(seed);
+    let timeout = scenario.pairs.iter().flat_map(|pair| &pair.configs).map(|c| c.requestor.timeout).max();
+    scenario.linger = timeout.map(linger);
+    scenario
+}
+
+#[test]
+fn a_destroyed_queue_pair_answers_until_its_peer_knows_that_all_has_arrived() {
+    let answers = Mutex::new(0);
+    let scenario = |seed| with_ends_destroyed(seed, linger_time);
+    run_seeds::<QueuePair>("cruel", 1_000, scenario, |scenario, outcome| {
+        *answers.lock().unwrap() += outcome.answers_after;
+        judge(scenario, outcome)
+    });
+    let answers = answers.into_inner().unwrap();
+    println!("{answers} packets of destroyed queue pairs");
+    assert!(answers > 1_000, "{answers}");
+}
+
+#[test]
+fn without_lingering_some_peers_never_learn_that_their_messages_have_arrived() {
+    let failed = Mutex::new(0);
+    let scenario = |seed| {
+        let mut scenario = with_ends_destroyed(seed, |_| Span::ZERO);
+        scenario.expect = Expect::MayFail;
+        let configs = scenario.pairs.iter_mut().flat_map(|pair| &mut pair.configs);
+        configs.for_each(|config| config.requestor.exp_cnt = config.requestor.exp_cnt.min(4));
+        scenario
+    };
+    let completes = |seed| Scenario::generate(seed).expect == Expect::Completes;
+    run_seeds::<QueuePair>("cruel", 300, scenario, |scenario, outcome| {
+        if completes(scenario.seed) {
+            *failed.lock().unwrap() += outcome.fatal.iter().flatten().count();
+        }
+        judge(scenario, outcome)
+    });
+    let failed = failed.into_inner().unwrap();
+    println!("{failed} ends gave up");
+    assert!(failed > 10, "{failed}");
+}
+
+/// A scenario in which both ends prove their path MTU and send nothing else, where some planes carry short packets only.
+/// Nobody forges answers.
+fn with_narrow_planes(seed: u64) -> Scenario {
+    let mut scenario = Scenario::generate(seed);
+    let narrow = narrow_planes(&scenario);
+    let health = Health::narrow(200);
+    scenario.actions = narrow.iter().map(|port| (Time::ZERO, Action::Plane { port, health })).collect();
+    scenario.pairs.iter_mut().for_each(|pair| pair.traffic = [Traffic::none(), Traffic::none()]);
+    scenario.impairments.garbage = 0.0;
+    (scenario.proves_mtu, scenario.expect) = (true, Expect::MayFail);
+    scenario
+}
+
+/// The planes that are narrow in the scenario with this seed: each with a probability of one quarter.
+fn narrow_planes(scenario: &Scenario) -> PortSet {
+    let mut dice = Dice::new(scenario.seed ^ 0x3A44);
+    let ports = (0..scenario.ports as u8).filter(|_| dice.chance(0.25));
+    ports.fold(PortSet::EMPTY, PortSet::with)
+}
+
+#[test]
+fn no_network_makes_a_narrow_plane_pass_for_a_wide_one() {
+    let total = Mutex::new((0, 0, 0));
+    run_seeds::<QueuePair>("cruel", 1_000, with_narrow_planes, |scenario, outcome| {
+        // On the only path of a plane a late answer to a short packet looks like that to a long one.
+        if scenario.profile.paths_per_port() == 1 {
+            return Ok(());
+        }
+        let narrow = narrow_planes(scenario);
+        let mut total = total.lock().unwrap();
+        for progress in &outcome.mtu {
+            let progress = progress.ok_or("a proof has not ended")?;
+            if !progress.full.and(narrow).is_empty() {
+                return Err(format!("{progress:?}, and the narrow planes are {narrow:?}"));
+            }
+            total.0 += progress.full.len();
+            total.1 += progress.narrow().and(narrow).len();
+            total.2 += PortSet(progress.asked.0 & !narrow.0 & !progress.full.0).len();
+        }
+        Ok(())
+    });
+    let (wide, narrow, missed) = total.into_inner().unwrap();
+    println!("{wide} wide and {narrow} narrow planes were found, {missed} wide ones were not");
+    assert!(wide > 1_000 && narrow > 300 && missed < wide / 10, "{wide}, {narrow}, {missed}");
 }
 
 #[test]

@@ -5,7 +5,8 @@ mod world;
 use std::sync::Arc;
 
 use openmrc_transport::mrc::{CcProfile, EvState, PathModel, QueuePair};
-use openmrc_transport::{Span, Time};
+use openmrc_transport::{EvProfile, PathEntry, Span, Time};
+use openmrc_wire::Ev;
 use world::measure::millis;
 use world::network::Health;
 use world::{Action, Queues, Scenario, Traffic, World};
@@ -135,6 +136,23 @@ fn a_narrow_plane_is_taken_back_when_it_carries_long_packets_again() {
     let broken = run(scenario).broken;
     // One after the other, as probes have a hundredth of the packets.
     assert!(broken < PATHS, "{broken} paths are still condemned");
+}
+
+#[test]
+fn a_plane_is_taken_back_though_the_other_has_the_same_entropy_values() {
+    let mut scenario = overloaded(0);
+    let paths: Vec<_> = (0..8).flat_map(|i| [0, 1].map(|port| PathEntry { ev: Ev(i << 8), port })).collect();
+    scenario.profile = Arc::new(EvProfile::new(&paths).unwrap());
+    let configs = scenario.pairs.iter_mut().flat_map(|pair| &mut pair.configs);
+    configs.for_each(|config| {
+        config.paths.profile = Arc::clone(&scenario.profile);
+        (config.paths.active, config.paths.backup) = (16, 0);
+        // Only probes bring a path back, not trials for want of others.
+        config.paths.min_active = 1;
+    });
+    scenario.at(FAULT, Action::Plane { port: 1, health: Health::DEAD });
+    scenario.at(millis(80), Action::Plane { port: 1, health: Health::GOOD });
+    assert_eq!(run(scenario).broken, 0);
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod world;
 use std::sync::Arc;
 
 use openmrc_transport::mrc::{CcProfile, PathModel, QpConfig, QueuePair, RetrySchedule};
-use openmrc_transport::{EvChange, Fatal, NoReceive, PathId, Span, Time, Transport as _};
+use openmrc_transport::{EvChange, Fatal, PathId, Span, Time, Transport as _};
 use world::measure::{condemned_at, goodput, line_rate, micros, millis, returned_at};
 use world::network::Health;
 use world::scenario::Post;
@@ -402,6 +402,27 @@ fn an_immediate_without_a_receive_fails_both_ends() {
     assert_eq!((outcome.flows[0].completed, outcome.flows[0].flushed), (4, 6));
 }
 
+#[test]
+fn a_destroyed_queue_pair_answers_for_its_time_and_then_its_number_is_unknown() {
+    let mut scenario = Scenario::calm(2, 2, 8);
+    scenario.linger = Some(Span::from_millis(100));
+    let config = scenario.config();
+    scenario.connect([0, 1], &config, [Traffic::of(5, 40_000), Traffic::none()]);
+    // All fits one window. The receiver is done when the last packet has come. Its acknowledgements are lost for 50 ms.
+    scenario.at(Time::ZERO, Action::Direction { from: 1, to: 0, health: Health::DEAD });
+    scenario.at(millis(50), Action::Direction { from: 1, to: 0, health: Health::GOOD });
+    let mut world = World::<QueuePair>::new(scenario, false);
+    let outcome = world.run().unwrap();
+    assert_eq!((outcome.flows[0].completed, outcome.fatal.as_slice()), (5, &[None, None][..]));
+    assert!(outcome.finished > millis(50) && outcome.answers_after > 0, "{outcome:?}");
+    let (retired, linger) = world.ends[1].record.retired.expect("it was destroyed");
+    world.run_until(Time(retired.0 + linger.0 - 1));
+    assert!(!world.ends[1].record.is_gone);
+    world.run_until(millis(1_000));
+    assert!(world.ends.iter().all(|end| end.record.is_gone));
+    assert!(world.is_silent(), "nothing is left to do");
+}
+
 /// Ten messages with immediate from end 0, whose receiver has four receives and waits for more. The sender has three
 /// attempts of 64 us.
 fn few_receives() -> Scenario {
@@ -412,20 +433,20 @@ fn few_receives() -> Scenario {
     config.requestor.peer_waits = true;
     let posts = (0..10).map(|i| Post { len: 10_000, imm: Some(i), not_before: Time::ZERO });
     scenario.connect([0, 1], &config, [Traffic::List(posts.collect()), Traffic::none()]);
-    (scenario.receives, scenario.no_receive) = (4, NoReceive::Waits);
+    (scenario.receives, scenario.receive_wait) = (4, Span(u64::MAX));
     scenario
 }
 
 #[test]
-fn a_message_that_has_waited_is_refused_when_the_receiver_gives_up() {
+fn a_message_that_has_waited_is_refused_when_its_own_time_is_over() {
     let mut scenario = few_receives();
+    scenario.receive_wait = Span::from_millis(20);
     scenario.at(micros(15_000), Action::Receives { end: 1, count: 3 });
     scenario.expect = Expect::MayFail;
     let mut world = World::<QueuePair>::new(scenario, false);
+    // The fifth message has waited for 15 ms, the eighth waits from then on.
     world.run_until(micros(34_000));
-    assert_eq!(world.flows[0].completed(), 7);
-    world.ends[1].record.no_receive = NoReceive::Refused;
-    world.do_now(Action::Receives { end: 1, count: 0 });
+    assert_eq!((world.flows[0].completed(), world.ends[1].record.fatal), (7, None));
     let outcome = world.run().unwrap();
     assert_eq!(outcome.fatal, [Some(Fatal::RemoteNak(0x63)), Some(Fatal::NoReceive)]);
     assert_eq!((outcome.flows[0].completed, outcome.flows[0].flushed), (7, 3));

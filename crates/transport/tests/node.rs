@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use openmrc_transport::mrc::QueuePair;
 use openmrc_transport::node::{
-    MAX_EV_PROBES, Node, NodeConfig, NodeHost, PeerId, PortMaskBase, PressureConfig, ProbeTimeout, QpId,
-    Route,
+    MAX_EV_PROBES, Node, NodeConfig, NodeHost, PeerId, PortMaskBase, PortTrust, PressureConfig, ProbeTimeout,
+    QpId, ReceiveQueueEmpty, Route,
 };
 use openmrc_transport::{
-    AccessError, Fatal, NoReceive, PortSet, Received, RecvDone, SendDone, Span, Time, TrafficClass, Transmit,
+    AccessError, Fatal, PortSet, Received, RecvDone, SendDone, Span, Time, TrafficClass, Transmit,
 };
 use openmrc_wire::{Ev, Packet, Psn};
 use world::measure::{micros, millis};
@@ -30,7 +30,7 @@ impl NodeHost for Notes {
     }
     fn feedback(&mut self, _qp: QpId, _transmit: Transmit) {}
     fn send_done(&mut self, _qp: QpId, _done: SendDone) {}
-    fn recv_done(&mut self, _qp: QpId, _done: RecvDone) -> Result<(), NoReceive> {
+    fn recv_done(&mut self, _qp: QpId, _done: RecvDone) -> Result<(), ReceiveQueueEmpty> {
         Ok(())
     }
     fn fatal(&mut self, _qp: QpId, _why: Fatal) {}
@@ -304,4 +304,53 @@ fn queue_pairs_of_a_software_node_take_turns_of_a_run() {
     let log = world.log.take().unwrap();
     let runs: Vec<_> = log[..100].chunk_by(|a, b| a.1 == b.1).map(<[_]>::len).collect();
     assert!(runs.iter().all(|&run| run == 5), "{runs:?}");
+}
+
+/// Two nodes with four ports, of which the first end proves its path MTU of 4096 and then sends.
+fn proving(change: impl FnOnce(&mut Scenario)) -> World<QueuePair> {
+    let mut scenario = Scenario::calm(2, 4, 8);
+    let config = scenario.config();
+    scenario.connect([0, 1], &config, [Traffic::of(10, 40_000), Traffic::none()]);
+    change(&mut scenario);
+    let mut world = World::<QueuePair>::new(scenario, false);
+    world.prove_mtu(0);
+    world
+}
+
+#[test]
+fn a_network_that_carries_the_path_mtu_has_proven_it_after_a_round_trip_and_nothing_of_that_stays() {
+    let mut world = proving(|_| ());
+    world.run_until(micros(11));
+    let progress = world.ends[0].record.mtu.flatten().expect("the proof has ended");
+    assert_eq!(
+        (progress.path_mtu, progress.full, progress.asked),
+        (4096, PortSet::first(4), PortSet::first(4))
+    );
+    let outcome = world.run().unwrap();
+    assert_eq!((outcome.flows[0].completed, outcome.flows[0].retransmitted), (10, 0));
+}
+
+#[test]
+fn a_plane_that_carries_short_packets_only_is_found_after_a_second_of_doubling_turns() {
+    let narrow = Health::narrow(1500);
+    let mut world = proving(|s| {
+        s.at(Time::ZERO, Action::Plane { port: 2, health: narrow });
+    });
+    world.run_until(millis(1_100));
+    assert_eq!(world.ends[0].record.mtu, Some(None), "it may still be answered");
+    world.run_until(millis(1_120));
+    let progress = world.ends[0].record.mtu.flatten().expect("the proof has ended");
+    assert_eq!((progress.full, progress.narrow()), (PortSet::first(4).without(2), PortSet::one(2)));
+}
+
+#[test]
+fn a_plane_that_carries_nothing_is_asked_about_and_not_waited_for() {
+    let mut world = proving(|s| {
+        s.node.port_trust = PortTrust::Confirmed;
+        s.at(Time::ZERO, Action::Plane { port: 1, health: Health::DEAD });
+    });
+    world.run_until(millis(100));
+    let progress = world.ends[0].record.mtu.flatten().expect("the proof has ended");
+    assert_eq!((progress.narrow(), progress.full), (PortSet::EMPTY, PortSet::first(4).without(1)));
+    assert_eq!(world.believed_ports(0, 1), PortSet::first(4).without(1));
 }

@@ -17,6 +17,9 @@ pub const CNP_RESERVED_LEN: usize = 16;
 
 /// The longest headers of any packet: a BTH with SETH and CC_STATE, or with EETH.
 pub const MAX_HEADER_LEN: usize = bth::LEN + reliability::SACK_LEN;
+/// Bytes around the payload of a data packet with the longest headers, inside UDP and without padding.
+pub const DATA_OVERHEAD: usize =
+    bth::LEN + rdma::METH_LEN + rdma::TSETH_LEN + rdma::RETH_LEN + rdma::IMM_LEN + icrc::LEN;
 
 impl Body {
     /// Bytes of the extension headers of a packet that is no MRC data packet. A call of its own, so that the length of

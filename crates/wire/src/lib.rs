@@ -30,7 +30,7 @@ pub mod udp;
 pub mod usid;
 
 pub use bth::{Bth, ENDPOINT_QP, opcode};
-pub use codec::{CNP_RESERVED_LEN, MAX_HEADER_LEN};
+pub use codec::{CNP_RESERVED_LEN, DATA_OVERHEAD, MAX_HEADER_LEN};
 pub use difference::{Difference, Differences};
 pub use distance::Distances;
 pub use dscp::{DscpClass, DscpMap};

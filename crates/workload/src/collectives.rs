@@ -38,7 +38,7 @@ pub fn workload(exchange: &Exchange, hosts: &[u32], slot: u64) -> Workload {
     // By message: its first slot.
     let mut first: Vec<u32> = Vec::with_capacity(slots.len());
     for (number, (message, &count)) in exchange.messages().iter().zip(&slots).enumerate() {
-        first.push(workload.messages.len() as u32);
+        first.push(workload.tasks.len() as u32);
         for part in 0..count {
             let left = message.bytes - u64::from(part) * slot.min(message.bytes);
             let bytes = if count > 1 { left.min(slot) } else { left };
@@ -99,7 +99,7 @@ mod tests {
         let shape = Shape::Broadcast { root: 0, count: 2500 };
         let exchange = Exchange::new(3, |rank| shape.program(Algorithm::Chain, rank, 3, 1)).unwrap();
         let found = workload(&exchange, &[7, 8, 9], 1000);
-        let sizes: Vec<u32> = found.messages.iter().map(|message| message.bytes).collect();
+        let sizes: Vec<u32> = found.messages().map(|message| message.2).collect();
         assert_eq!(sizes, [1000, 1000, 500, 1000, 1000, 500]);
         assert_eq!(found.dependencies, [(3, 0), (4, 1), (5, 2)]);
         // Halving passes nothing on before it is whole.

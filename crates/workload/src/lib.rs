@@ -1,5 +1,5 @@
 //! What hosts do and in which order, as data (docs/spec/workloads.md). Everything becomes one form, a [`Workload`] of
-//! connections, messages and computations: `openmrc-sim` executes it. No I/O, no clock; what is random comes from a seed.
+//! connections and [`Task`]s: an engine executes it. No I/O, no clock; what is random comes from a seed.
 //!
 //! | module | subject |
 //! |---|---|
@@ -13,10 +13,10 @@
 
 pub mod chakra;
 pub mod collectives;
+mod job;
 pub mod patterns;
-mod program;
 pub mod replay;
 pub mod tasks;
 pub mod training;
 
-pub use tasks::{Connection, Message, Workload, WorkloadError};
+pub use tasks::{Connection, Task, Workload, WorkloadError};

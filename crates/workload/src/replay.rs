@@ -9,8 +9,8 @@ use openmrc_transport::Span;
 
 use crate::chakra::{Collective, CollectiveKind, Node, Work};
 use crate::collectives;
-use crate::program::Program;
-use crate::tasks::Workload;
+use crate::job::Job;
+use crate::tasks::{Task, Workload};
 
 /// Groups of ranks by name. Their order is that of the ring.
 pub type Groups = HashMap<String, Vec<usize>>;
@@ -26,7 +26,7 @@ pub fn workload(traces: &[Vec<Node>], groups: &Groups, hosts: &[u32]) -> Result<
         replay.run(rank, index)?;
     }
     replay.check_done()?;
-    Ok(replay.program.workload)
+    Ok(replay.job.workload)
 }
 
 /// A rank on its way through its nodes.
@@ -55,7 +55,7 @@ struct Lane {
 type Channel = (usize, usize, u64);
 
 struct Replay<'a> {
-    program: Program<'a>,
+    job: Job<'a>,
     ranks: Vec<RankState<'a>>,
     groups: Groups,
     /// Nodes whose parents have ended.
@@ -78,7 +78,7 @@ impl<'a> Replay<'a> {
             ranks.push(state);
         }
         let (sent, awaited) = (HashMap::new(), HashMap::new());
-        Ok(Replay { program: Program::new(hosts), ranks, groups, ready, sent, awaited })
+        Ok(Replay { job: Job::new(hosts), ranks, groups, ready, sent, awaited })
     }
 
     /// A node whose parents have ended.
@@ -87,7 +87,7 @@ impl<'a> Replay<'a> {
         match &nodes[index].work {
             Work::Compute(takes) => {
                 self.begin(rank, index, None);
-                let end = self.program.compute(rank, *takes);
+                let end = self.job.compute(rank, *takes);
                 self.end(rank, index, end);
             }
             Work::Collective(collective) => self.collective(rank, collective)?,
@@ -95,7 +95,7 @@ impl<'a> Replay<'a> {
                 let to = self.rank(rank, index, *to)?;
                 check_length(*bytes).map_err(|what| self.named(rank, index, &what))?;
                 self.begin(rank, index, None);
-                let message = self.program.send(rank, to, (*bytes).max(1));
+                let message = self.job.send(rank, to, (*bytes).max(1));
                 self.end(rank, index, message);
                 let channel = (rank, to, *tag);
                 match self.awaited.get_mut(&channel).and_then(VecDeque::pop_front) {
@@ -117,7 +117,7 @@ impl<'a> Replay<'a> {
 
     fn receive(&mut self, rank: usize, index: usize, message: u32) {
         self.begin(rank, index, Some(message));
-        let end = self.program.compute(rank, Span::ZERO);
+        let end = self.job.compute(rank, Span::ZERO);
         self.end(rank, index, end);
     }
 
@@ -149,11 +149,11 @@ impl<'a> Replay<'a> {
             for (&member, &index) in group.iter().zip(&heads) {
                 let last = self.ranks[member].lanes[name].last;
                 self.begin(member, index, last);
-                self.program.compute(member, Span::ZERO);
+                self.job.compute(member, Span::ZERO);
             }
-            self.program.exchange(&group, &graph);
+            self.job.exchange(&group, &graph);
             for (&member, &index) in group.iter().zip(&heads) {
-                let end = self.program.compute(member, Span::ZERO);
+                let end = self.job.compute(member, Span::ZERO);
                 if let Some(lane) = self.ranks[member].lanes.get_mut(name) {
                     lane.done += 1;
                     lane.last = Some(end);
@@ -168,7 +168,7 @@ impl<'a> Replay<'a> {
         let state = &self.ranks[rank];
         let parents = state.nodes[index].after.iter().filter_map(|id| state.ended[state.by_id[id]]);
         let after: Vec<u32> = parents.chain(other).collect();
-        self.program.begin_after(rank, &after);
+        self.job.begin_after(rank, &after);
     }
 
     fn end(&mut self, rank: usize, index: usize, message: u32) {
@@ -281,7 +281,7 @@ fn graph(collective: &Collective, sizes: &[u64]) -> Result<Workload, String> {
     let exchange = Exchange::new(n, program).map_err(|mismatch| mismatch.to_string())?;
     let places: Vec<u32> = (0..n as u32).collect();
     let graph = collectives::workload(&exchange, &places, SLOT as u64);
-    check_length(graph.messages.iter().map(|message| message.bytes.into()).max().unwrap_or(0))?;
+    check_length(graph.tasks.iter().filter_map(Task::bytes).map(u64::from).max().unwrap_or(0))?;
     Ok(graph)
 }
 
@@ -321,9 +321,8 @@ mod tests {
     }
 
     fn sent_by(workload: &Workload, host: u32) -> u64 {
-        let ends = |m: &&crate::tasks::Message| workload.connections[m.connection as usize];
-        let of_host = workload.messages.iter().filter(|m| ends(m).src == host && ends(m).dst != host);
-        of_host.map(|m| u64::from(m.bytes)).sum()
+        let of_host = workload.messages().filter(|m| workload.connections[m.1 as usize].src == host);
+        of_host.map(|m| u64::from(m.2)).sum()
     }
 
     /// The pair of the specification's section 2.10.
@@ -377,8 +376,8 @@ mod tests {
             let (group, algorithm) = (String::new(), algorithm.to_owned());
             let recorded = Collective { kind: CollectiveKind::AllReduce, bytes, group, root: 0, algorithm };
             let graph = graph(&recorded, &vec![bytes; n]).unwrap();
-            let from_first = |m: &&crate::tasks::Message| graph.connections[m.connection as usize].src == 0;
-            graph.messages.iter().filter(from_first).map(|m| m.bytes).collect::<Vec<_>>()
+            let from_first = graph.messages().filter(|m| graph.connections[m.1 as usize].src == 0);
+            from_first.map(|m| m.2).collect::<Vec<_>>()
         };
         assert_eq!(sizes("halving", 1200, 4), [600, 300, 300, 600]);
         assert_eq!(sizes("ring", 1200, 4), [300; 6]);

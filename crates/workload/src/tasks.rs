@@ -1,4 +1,4 @@
-//! What is to be sent: connections, messages on them, and which message waits for which.
+//! What hosts do: connections, tasks, and which task waits for which.
 
 use openmrc_transport::{Span, Time};
 
@@ -11,22 +11,69 @@ pub struct Connection {
     pub dst: u32,
 }
 
-/// One RDMA WRITE; or, on a connection of a host to itself, a computation that messages may wait for.
+/// Something that a host does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Message {
-    /// Index of its connection.
-    pub connection: u32,
-    /// Length, 1 ..= 2^31; 0 for a computation.
-    pub bytes: u32,
-    /// Not posted, or begun, before this time.
-    pub start: Time,
-    /// The time that a computation takes.
-    pub takes: Span,
+pub enum Task {
+    /// It computes.
+    Compute {
+        /// The host.
+        host: u32,
+        /// For how long.
+        takes: Span,
+        /// Not begun before this time.
+        start: Time,
+    },
+    /// It sends a message: one RDMA WRITE.
+    Send {
+        /// Index of the connection.
+        connection: u32,
+        /// Length, 1 ..= 2^31.
+        bytes: u32,
+        /// Not posted before this time.
+        start: Time,
+    },
+}
+
+impl Task {
+    /// The earliest time at which it begins.
+    pub const fn start(&self) -> Time {
+        match *self {
+            Task::Compute { start, .. } | Task::Send { start, .. } => start,
+        }
+    }
+
+    /// Length of a message; `None` for a computation.
+    pub const fn bytes(&self) -> Option<u32> {
+        match *self {
+            Task::Compute { .. } => None,
+            Task::Send { bytes, .. } => Some(bytes),
+        }
+    }
+
+    /// The same with its connection and its start changed.
+    fn moved(self, connections: u32, by: Span) -> Self {
+        match self {
+            Task::Compute { host, takes, start } => Task::Compute { host, takes, start: start + by },
+            Task::Send { connection, bytes, start } => {
+                Task::Send { connection: connection + connections, bytes, start: start + by }
+            }
+        }
+    }
 }
 
 /// Why a workload cannot run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WorkloadError {
+    /// A computation of a host that the fabric does not have.
+    #[error("task {task}: host h{host} does not exist, the fabric has h0 to h{last}")]
+    Computer {
+        /// Index of the task.
+        task: usize,
+        /// The host.
+        host: u32,
+        /// The last one there is.
+        last: u32,
+    },
     /// A connection names a host that the fabric does not have.
     #[error("connection {connection}: host h{host} does not exist, the fabric has h0 to h{last}")]
     Host {
@@ -61,31 +108,33 @@ pub enum WorkloadError {
         /// Its length.
         bytes: u32,
     },
-    /// A message waits for one that does not exist, or for itself.
-    #[error("message {message} waits for message {after}, which does not come before it")]
+    /// A task waits for one that does not exist, or for itself.
+    #[error("task {task} waits for task {after}, which does not come before it")]
     Dependency {
-        /// Index of the message.
-        message: u32,
+        /// Index of the task.
+        task: u32,
         /// What it waits for.
         after: u32,
     },
-    /// More messages or connections than indices.
-    #[error("{0} messages or connections are too many: at most 2^31")]
+    /// More tasks or connections than indices.
+    #[error("{0} tasks or connections are too many: at most 2^31")]
     TooMany(usize),
 }
 
-/// Everything that is to be sent in a run.
+/// Everything that hosts do in a run.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Workload {
     /// Connections.
     pub connections: Vec<Connection>,
-    /// Messages. Those of one connection are posted in the order in which they become due.
-    pub messages: Vec<Message>,
-    /// `(message, after)`: the message is posted when `after` has arrived whole, at any host.
+    /// Tasks. The messages of one connection are posted in the order in which they become due.
+    pub tasks: Vec<Task>,
+    /// `(task, after)`: the task begins when the computation `after` is done, or when the message `after` has arrived
+    /// whole, at any host.
     pub dependencies: Vec<(u32, u32)>,
-    /// `(message, step)`: the step ends when this message has arrived, or this computation is done, and all others of
-    /// the step.
+    /// `(task, step)`: the step ends when this task and all others of the step are done.
     pub step_ends: Vec<(u32, u32)>,
+    /// Where the tasks of each pattern of traffic end; empty if they are of one.
+    pub pattern_ends: Vec<u32>,
 }
 
 impl Workload {
@@ -98,35 +147,46 @@ impl Workload {
         self.connections.len() as u32 - 1
     }
 
-    /// Adds a message; its index.
+    fn add(&mut self, task: Task) -> u32 {
+        self.tasks.push(task);
+        self.tasks.len() as u32 - 1
+    }
+
+    /// Adds a message; the index of its task.
     pub fn send(&mut self, connection: u32, bytes: u32, start: Time) -> u32 {
-        self.messages.push(Message { connection, bytes, start, takes: Span::ZERO });
-        self.messages.len() as u32 - 1
+        self.add(Task::Send { connection, bytes, start })
     }
 
-    /// Adds a computation on a connection of a host to itself; its index among the messages.
-    pub fn compute(&mut self, connection: u32, takes: Span) -> u32 {
-        self.messages.push(Message { connection, bytes: 0, start: Time::ZERO, takes });
-        self.messages.len() as u32 - 1
+    /// Adds a computation; the index of its task.
+    pub fn compute(&mut self, host: u32, takes: Span) -> u32 {
+        self.add(Task::Compute { host, takes, start: Time::ZERO })
     }
 
-    /// `message` waits for `after`.
-    pub fn wait(&mut self, message: u32, after: u32) {
-        self.dependencies.push((message, after));
+    /// `task` waits for `after`.
+    pub fn wait(&mut self, task: u32, after: u32) {
+        self.dependencies.push((task, after));
     }
 
-    /// Adds all of another workload, its indices moved.
+    /// The messages: the index of each one's task, its connection, its bytes.
+    pub fn messages(&self) -> impl Iterator<Item = (u32, u32, u32)> {
+        (0..).zip(&self.tasks).filter_map(|(index, task)| match *task {
+            Task::Send { connection, bytes, .. } => Some((index, connection, bytes)),
+            Task::Compute { .. } => None,
+        })
+    }
+
+    /// Adds all of another workload, its indices moved, as a pattern.
     pub fn append(&mut self, other: &Workload) {
-        let (connections, messages) = (self.connections.len() as u32, self.messages.len() as u32);
+        let (connections, tasks) = (self.connections.len() as u32, self.tasks.len() as u32);
         self.connections.extend_from_slice(&other.connections);
-        self.messages
-            .extend(other.messages.iter().map(|m| Message { connection: m.connection + connections, ..*m }));
-        self.dependencies.extend(other.dependencies.iter().map(|&(m, a)| (m + messages, a + messages)));
-        self.step_ends.extend(other.step_ends.iter().map(|&(m, step)| (m + messages, step)));
+        self.tasks.extend(other.tasks.iter().map(|task| task.moved(connections, Span::ZERO)));
+        self.dependencies.extend(other.dependencies.iter().map(|&(t, a)| (t + tasks, a + tasks)));
+        self.step_ends.extend(other.step_ends.iter().map(|&(t, step)| (t + tasks, step)));
+        self.pattern_ends.push(self.tasks.len() as u32);
     }
 
     /// The same traffic with every connection split into `ways`, each with an even share of every message. Shares are
-    /// rounded up to `unit` bytes, so a short message has fewer. Message `i` becomes the messages `parts[i] ..
+    /// rounded up to `unit` bytes, so a short message has fewer. Task `i` becomes the tasks `parts[i] ..
     /// parts[i + 1]`, where `parts` is the second value.
     pub fn striped(&self, ways: u32, unit: u32) -> (Workload, Vec<u32>) {
         let ways = ways.max(1);
@@ -137,42 +197,45 @@ impl Workload {
             }
         }
         let mut parts = vec![0];
-        for message in &self.messages {
-            if message.bytes == 0 {
-                striped.compute(message.connection * ways, message.takes);
-                parts.push(striped.messages.len() as u32);
-                continue;
-            }
-            let share = message.bytes.div_ceil(ways).next_multiple_of(unit.max(1));
-            let mut left = message.bytes;
-            for way in 0..ways {
-                let bytes = share.min(left);
-                left -= bytes;
-                if bytes > 0 {
-                    striped.send(message.connection * ways + way, bytes, message.start);
+        for &task in &self.tasks {
+            match task {
+                Task::Compute { .. } => {
+                    striped.add(task);
+                }
+                Task::Send { connection, bytes, start } => {
+                    let share = bytes.div_ceil(ways).next_multiple_of(unit.max(1));
+                    let mut left = bytes;
+                    for way in 0..ways {
+                        let bytes = share.min(left);
+                        left -= bytes;
+                        if bytes > 0 {
+                            striped.send(connection * ways + way, bytes, start);
+                        }
+                    }
                 }
             }
-            parts.push(striped.messages.len() as u32);
+            parts.push(striped.tasks.len() as u32);
         }
-        let of = |message: u32| parts[message as usize]..parts[message as usize + 1];
-        for &(message, after) in &self.dependencies {
-            for part in of(message) {
+        let of = |task: u32| parts[task as usize]..parts[task as usize + 1];
+        for &(task, after) in &self.dependencies {
+            for part in of(task) {
                 striped.dependencies.extend(of(after).map(|other| (part, other)));
             }
         }
+        striped.pattern_ends = self.pattern_ends.iter().map(|&end| parts[end as usize]).collect();
         (striped, parts)
     }
 
     /// Moves the start of everything by a time.
     pub fn delay(&mut self, by: Span) {
-        for message in &mut self.messages {
-            message.start += by;
+        for task in &mut self.tasks {
+            *task = task.moved(0, by);
         }
     }
 
     /// Bytes of all messages.
     pub fn bytes(&self) -> u64 {
-        self.messages.iter().map(|m| u64::from(m.bytes)).sum()
+        self.tasks.iter().filter_map(Task::bytes).map(u64::from).sum()
     }
 
     /// Checks every index and length against a fabric of `hosts` hosts.
@@ -180,33 +243,41 @@ impl Workload {
     /// # Errors
     /// [`WorkloadError`] for the first that is wrong. A dependency must point backwards: so there is no cycle.
     pub fn check(&self, hosts: u32) -> Result<(), WorkloadError> {
-        let most = self.messages.len().max(self.connections.len());
+        let most = self.tasks.len().max(self.connections.len());
         if most > 1 << 31 {
             return Err(WorkloadError::TooMany(most));
         }
+        let last = hosts - 1;
         for (connection, &Connection { src, dst }) in self.connections.iter().enumerate() {
-            if let Some(host) = [src, dst].into_iter().find(|&h| h >= hosts) {
-                return Err(WorkloadError::Host { connection, host, last: hosts - 1 });
+            if let Some(host) = [src, dst].into_iter().find(|&h| h > last) {
+                return Err(WorkloadError::Host { connection, host, last });
             }
         }
-        for (message, m) in self.messages.iter().enumerate() {
-            if m.connection as usize >= self.connections.len() {
-                return Err(WorkloadError::Connection { message, connection: m.connection });
-            }
-            let Connection { src, dst } = self.connections[m.connection as usize];
-            if src == dst && m.bytes == 0 {
-                continue;
-            }
-            if src == dst {
-                return Err(WorkloadError::Loop { connection: m.connection as usize, host: src });
-            }
-            if m.bytes == 0 || m.bytes > Self::MAX_BYTES {
-                return Err(WorkloadError::Length { message, bytes: m.bytes });
+        for (index, task) in self.tasks.iter().enumerate() {
+            match *task {
+                Task::Compute { host, .. } if host > last => {
+                    return Err(WorkloadError::Computer { task: index, host, last });
+                }
+                Task::Compute { .. } => {}
+                Task::Send { connection, bytes, .. } => self.check_message(index, connection, bytes)?,
             }
         }
-        match self.dependencies.iter().find(|&&(m, a)| m as usize >= self.messages.len() || a >= m) {
-            Some(&(message, after)) => Err(WorkloadError::Dependency { message, after }),
+        match self.dependencies.iter().find(|&&(t, a)| t as usize >= self.tasks.len() || a >= t) {
+            Some(&(task, after)) => Err(WorkloadError::Dependency { task, after }),
             None => Ok(()),
         }
+    }
+
+    fn check_message(&self, message: usize, connection: u32, bytes: u32) -> Result<(), WorkloadError> {
+        let Some(&Connection { src, dst }) = self.connections.get(connection as usize) else {
+            return Err(WorkloadError::Connection { message, connection });
+        };
+        if src == dst {
+            return Err(WorkloadError::Loop { connection: connection as usize, host: src });
+        }
+        if bytes == 0 || bytes > Self::MAX_BYTES {
+            return Err(WorkloadError::Length { message, bytes });
+        }
+        Ok(())
     }
 }

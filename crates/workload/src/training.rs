@@ -1,4 +1,4 @@
-//! Training steps as a graph: phases of computation and the collectives between them, for a layout of data, tensor,
+//! ParallelLayout steps as a graph: phases of computation and the collectives between them, for a layout of data, tensor,
 //! pipeline and expert parallelism.
 
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use openmrc_transport::Span;
 
 use crate::collectives;
-use crate::program::Program;
+use crate::job::Job;
 use crate::tasks::Workload;
 
 /// A parallel layout, its computation and its communication. Zero bytes leave an operation out.
@@ -16,7 +16,7 @@ use crate::tasks::Workload;
 /// data replicas. Each phase of a microbatch ends with the all-reduce of its tensor group and with two all-to-alls,
 /// to the experts and back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Training {
+pub struct ParallelLayout {
     /// Data replicas.
     pub data: u32,
     /// Shards of each layer.
@@ -43,7 +43,7 @@ pub struct Training {
     pub gradient_bytes: u64,
 }
 
-impl Training {
+impl ParallelLayout {
     /// Ranks of the layout.
     pub fn ranks(&self) -> u64 {
         u64::from(self.data) * u64::from(self.tensor) * u64::from(self.pipeline)
@@ -51,13 +51,13 @@ impl Training {
 
     /// The whole run on these hosts, in rank order.
     pub fn workload(&self, hosts: &[u32]) -> Workload {
-        let mut program = Program::new(hosts);
+        let mut job = Job::new(hosts);
         let graphs = self.graphs();
         for step in 0..self.steps {
-            self.step(&mut program, &graphs);
-            program.end_step(step);
+            self.step(&mut job, &graphs);
+            job.end_step(step);
         }
-        program.workload
+        job.workload
     }
 
     fn graphs(&self) -> Graphs {
@@ -74,7 +74,7 @@ impl Training {
         ((stage * self.data + replica) * self.tensor + shard) as usize
     }
 
-    fn step(&self, program: &mut Program, graphs: &Graphs) {
+    fn step(&self, job: &mut Job, graphs: &Graphs) {
         // The phases of each stage in order, and how many of them are done.
         let schedule: Vec<Vec<Phase>> = (0..self.pipeline).map(|stage| self.schedule(stage)).collect();
         let mut done = vec![0; self.pipeline as usize];
@@ -91,7 +91,7 @@ impl Training {
                     if !first && !inputs.contains_key(&(phase, stage)) {
                         break;
                     }
-                    self.phase(program, graphs, phase, stage, &mut inputs);
+                    self.phase(job, graphs, phase, stage, &mut inputs);
                     done[stage as usize] += 1;
                     progress = true;
                 }
@@ -103,7 +103,7 @@ impl Training {
         for stage in 0..self.pipeline {
             for shard in 0..self.tensor {
                 let group: Vec<_> = (0..self.data).map(|replica| self.rank(stage, replica, shard)).collect();
-                program.exchange(&group, &graphs.gradients);
+                job.exchange(&group, &graphs.gradients);
             }
         }
     }
@@ -121,7 +121,7 @@ impl Training {
 
     fn phase(
         &self,
-        program: &mut Program,
+        job: &mut Job,
         graphs: &Graphs,
         phase: Phase,
         stage: u32,
@@ -133,7 +133,7 @@ impl Training {
             .collect();
         if let Some(input) = inputs.remove(&(phase, stage)) {
             for (&rank, message) in members.iter().zip(input) {
-                program.wait_for(rank, message);
+                job.wait_for(rank, message);
             }
         }
         let (takes, next) = match phase {
@@ -141,11 +141,11 @@ impl Training {
             Phase::Backward(_) => (self.backward, stage.wrapping_sub(1)),
         };
         for &rank in &members {
-            program.compute(rank, takes);
+            job.compute(rank, takes);
         }
         for replica in 0..self.data {
             let group: Vec<_> = (0..self.tensor).map(|shard| self.rank(stage, replica, shard)).collect();
-            program.exchange(&group, &graphs.tensors);
+            job.exchange(&group, &graphs.tensors);
         }
         for first in (0..self.data).step_by(self.expert.max(1) as usize) {
             for shard in 0..self.tensor {
@@ -153,7 +153,7 @@ impl Training {
                     (first..first + self.expert).map(|replica| self.rank(stage, replica, shard)).collect();
                 // To the experts and back.
                 for _ in 0..2 {
-                    program.exchange(&group, &graphs.experts);
+                    job.exchange(&group, &graphs.experts);
                 }
             }
         }
@@ -163,7 +163,7 @@ impl Training {
                 .map(|&rank| {
                     let there =
                         rank % (self.data * self.tensor) as usize + (next * self.data * self.tensor) as usize;
-                    program.send(rank, there, self.activation_bytes.max(1))
+                    job.send(rank, there, self.activation_bytes.max(1))
                 })
                 .collect();
             inputs.insert((phase, next), brought);

@@ -146,6 +146,11 @@ _GROUPS: dict[str, dict[str, Subcommand]] = {
         ),
         "lab": Subcommand("openmrc.cli.lab:lab", "Run a fabric in network namespaces of this machine."),
     },
+    "Operate a fabric": {
+        "locate": Subcommand(
+            "openmrc.cli.locate:locate", "Name the broken cable, from the devices of running processes."
+        ),
+    },
     "Simulate": {
         "simulate": Subcommand(
             "openmrc.cli.simulate:simulate", "Run a fabric in virtual time: workloads, faults, results."

@@ -8,8 +8,20 @@ from typing import Any
 from rich.console import RenderableType
 
 from openmrc.cli import _common
-from openmrc.demos.style import PictureError
+from openmrc.demos.style import PictureError, require_matplotlib
 from openmrc.files import write_text
+
+
+def drawer(draw: Callable[..., None], *, wanted: bool) -> Callable[..., None] | None:
+    """The function that draws the picture; ``None`` if there will be none, which is said if it was wanted."""
+    if not wanted:
+        return None
+    try:
+        require_matplotlib()
+    except PictureError as error:
+        _common.console(stderr=True).print(f"note: {error}", markup=False)
+        return None
+    return draw
 
 
 def present(

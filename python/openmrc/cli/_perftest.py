@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from openmrc.cli import _common, _complete, _impair, _peers, _values
+from openmrc.cli import _common, _complete, _impair, _peers, _planes, _values
 from openmrc.errors import ArgumentError
 from openmrc.perftest import protocol
 from openmrc.perftest.client import measuring
@@ -207,7 +207,7 @@ def main(
     )
     found: list[dict[str, Any]] = []
     try:
-        with connected as measurement:
+        with connected as measurement, _planes.naming_cables(settings.planes):
             if not json:
                 transport = settings.planes.transport
                 table.print_header(("Transport type", transport), ("Paths", measurement.paths))

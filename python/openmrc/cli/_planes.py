@@ -1,5 +1,7 @@
 """Options about planes, the same for every subcommand that moves data."""
 
+import sys
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -158,6 +160,19 @@ def srv6(
     return SourceRoutes.here(Fabric.load(fabric), host=this_host, peer=peer_host)
 
 
+def naming_cables(planes: Planes) -> AbstractContextManager[None]:
+    """While the block runs, prints the broken cable on standard error as soon as it is known.
+
+    Only where a fabric is known: in SRv6 mode, and in a host of a lab.
+    """
+    from openmrc.operate.watch import watching
+
+    known = planes.routes or planes.lab
+    return watching(
+        None if known is None else known.fabric, lambda said: print(said, file=sys.stderr, flush=True)
+    )
+
+
 __all__ = [
     "AddressesOption",
     "CountOption",
@@ -167,6 +182,7 @@ __all__ = [
     "PeerHostOption",
     "Srv6Option",
     "ThisHostOption",
+    "naming_cables",
     "planes",
     "srv6",
 ]

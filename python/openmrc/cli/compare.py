@@ -58,6 +58,8 @@ def compare(
         _common.print_json(comparison.to_dict())
     else:
         _common.print_table(comparison.columns, comparison.rows())
+        for note in comparison.notes():
+            _common.console().print(note, markup=False)
     if picture:
         comparison.picture(picture)
     if report:

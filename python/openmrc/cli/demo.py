@@ -49,7 +49,8 @@ def demo(
     """
     schedule = standard(duration, count)
     planes = _planes.planes(None, count, evs, ev_burst)
-    # Now, so that a directory that cannot be made is found before the run.
+    # Now, so that what cannot be drawn or written is found before the run.
+    drawn = _demo.drawer(draw, wanted=not no_picture)
     out.mkdir(parents=True, exist_ok=True)
     with screen(_common.console(stderr=True)) as watch, source_file(file, size, watch.preparing) as source:
         outcome = run(source, schedule, planes, watch.progress)
@@ -59,7 +60,7 @@ def demo(
         results,
         out,
         "demo",
-        draw=None if no_picture else partial(draw, outcome),
+        draw=partial(drawn, outcome) if drawn else None,
         summary=partial(summary, found),
         json=json,
     )

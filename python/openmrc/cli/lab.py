@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from openmrc.cli import _common, _complete, _values
+from openmrc.cli import locate as _locate
 from openmrc.errors import ArgumentError, Error
 from openmrc.extras import pip_install
 from openmrc.files import write_text
@@ -122,6 +123,23 @@ def status(name: NameOption = None, json: _common.JsonOption = False) -> None:
 
     for what in state.impaired:
         console.print(f"{what}: {', '.join(described(state, what))}", style="yellow")
+
+
+@lab.command(name="locate")
+def locate_(
+    follow: _locate.FollowOption = False,
+    window: _locate.WindowOption = 0.5,
+    name: NameOption = None,
+    json: _common.JsonOption = False,
+) -> None:
+    """Name the broken cable of a lab, from what the processes in it believe of their paths.
+
+    It knows nothing of what was cut: `openmrc lab status` and `graph` show that. Exit codes are those of
+    `openmrc locate`.
+    """
+    from openmrc.lab import Lab
+
+    _locate.look(Lab.open(name).fabric, follow=follow, window=window, json=json)
 
 
 @lab.command()
@@ -399,6 +417,13 @@ def demo(
     bfd_ms = round(bfd_interval * 1e3)
     # Now, so that a directory that cannot be made is found before the run.
     out.mkdir(parents=True, exist_ok=True)
+
+    def draw(file: Path) -> None:
+        from openmrc.demos.lab import picture
+
+        picture.draw(outcome.mrc, outcome.conventional, timers, file)
+
+    drawn = _demo.drawer(draw, wanted=not no_picture)
     settings = Settings(
         only,  # type: ignore[arg-type]
         duration,
@@ -419,16 +444,11 @@ def demo(
     if outcome.remark:
         remarks.print(outcome.remark, markup=False)
 
-    def draw(file: Path) -> None:
-        from openmrc.demos.lab import picture
-
-        picture.draw(outcome.mrc, outcome.conventional, timers, file)
-
     _demo.present(
         results,
         out,
         "lab-demo",
-        draw=None if no_picture else draw,
+        draw=drawn,
         summary=lambda: report.summary(outcome.mrc, outcome.conventional, timers, rate),
         json=json,
     )

@@ -73,16 +73,19 @@ def put(
     remarks = _common.console(stderr=True)
     routes = _planes.srv6(srv6, fabric, this_host, peer_host)
     planes = _planes.planes(addresses, count, evs, ev_burst, routes)
-    with Sender(
-        host,
-        tcp_port,
-        planes=planes,
-        mtu=mtu,
-        token=_peers.token(token_file),
-        addresses=_peers.rule(allow_address, planes),
-        peer_timeout=peer_timeout,
-        configure=configure,
-    ) as sender:
+    with (
+        Sender(
+            host,
+            tcp_port,
+            planes=planes,
+            mtu=mtu,
+            token=_peers.token(token_file),
+            addresses=_peers.rule(allow_address, planes),
+            peer_timeout=peer_timeout,
+            configure=configure,
+        ) as sender,
+        _planes.naming_cables(planes),
+    ):
         here, there = len(sender.context.addresses), sender.peer_planes
         if here != there:
             remarks.print(

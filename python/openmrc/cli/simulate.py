@@ -88,7 +88,7 @@ def simulate(
     """
     from openmrc import sim
     from openmrc.sim import results as results_module
-    from openmrc.sim.text import without_effect
+    from openmrc.sim.text import notes
 
     check_outputs([report, capture], [parquet, pictures])
     if file is not None:
@@ -142,11 +142,11 @@ def simulate(
         written.append(report)
     if capture:
         written.append(capture)
-    notes = _common.console(stderr=True)
-    for note in without_effect(results):
-        notes.print(note)
+    remarks = _common.console(stderr=True)
+    for note in notes(results):
+        remarks.print(note)
     for path in written:
-        notes.print(f"wrote {path}")
+        remarks.print(f"wrote {path}")
     if results.interrupted:
         raise typer.Exit(_common.EXIT_INTERRUPTED)
 

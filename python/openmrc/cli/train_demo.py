@@ -73,7 +73,8 @@ def train_demo(
     settings = Settings(
         ranks, steps, planes, fsdp, layers, width, batch, gloo=not no_gloo, trace=_prefix(trace)
     )
-    # Now, so that a directory that cannot be made is found before the run.
+    # Now, so that what cannot be drawn or written is found before the run.
+    drawn = _demo.drawer(draw, wanted=not no_picture)
     out.mkdir(parents=True, exist_ok=True)
     with screen(_common.console(stderr=True)) as watch:
         if lab:
@@ -87,7 +88,7 @@ def train_demo(
         found.as_dict(),
         out,
         "train-demo",
-        draw=None if no_picture else partial(draw, outcome),
+        draw=partial(drawn, outcome) if drawn else None,
         summary=partial(summary, found),
         json=json,
     )

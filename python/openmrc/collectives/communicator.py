@@ -56,6 +56,7 @@ class Communicator(Closable):
         timeout: float = DEFAULT_TIMEOUT,
         tuned: Tuned | None = None,
         address: str | None = None,
+        _token: Token | None = None,
         _device: Context | None = None,
         _members: Sequence[int] | None = None,
     ) -> None:
@@ -75,6 +76,7 @@ class Communicator(Closable):
         self._owned_store: TcpStore | None = None
         self._planes = planes or planes_of_environment()
         self._tuned = tuned or tuned_of_environment()
+        self._token = _token
         self._splits = 0
         self._shares_device = _device is not None
         where = address or own_address(store, "127.0.0.1")
@@ -95,6 +97,7 @@ class Communicator(Closable):
             planes=self._planes,
             tuned=self._tuned,
             timeout=timeout,
+            token=_token,
         )
         self._finalizer = weakref.finalize(self, _close, self._core, None if _device else self._context)
         # Whoever comes out of here can reach every rank.
@@ -397,6 +400,7 @@ class Communicator(Closable):
             name=f"{self.name}/{name}",
             timeout=self.timeout,
             tuned=self._tuned,
+            _token=self._token,
             _device=self._context,
             _members=[self.members[rank] for rank in ranks],
         )

@@ -6,9 +6,9 @@ Each rank publishes its address in a store, opens its planes, and gives every ot
 import contextlib
 import json
 import os
+import secrets
 import socket
 import struct
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,8 +16,10 @@ from typing import Any
 
 from openmrc import _core
 from openmrc.collectives import tuning
+from openmrc.collectives.exchange import Exchange
 from openmrc.collectives.store import Store, TcpStore
-from openmrc.errors import ArgumentError, ConnectError, DeadlineError
+from openmrc.control import Token
+from openmrc.errors import ArgumentError, ConnectError
 from openmrc.planes import Planes, lab_host
 from openmrc.verbs import Context
 
@@ -124,6 +126,7 @@ def meet(
     planes: Planes,
     tuned: Tuned,
     timeout: float,
+    token: Token | None = None,
 ) -> "tuple[Context, _core.CollectiveGroup]":
     """Meets the other ranks and connects with them.
 
@@ -137,45 +140,57 @@ def meet(
         planes: The planes, for what their routes carry.
         tuned: Options.
         timeout: Seconds for all of it.
+        token: Secret that all ranks must have, for a store that does not ask for it.
 
     Raises:
         DeadlineError: if a rank does not come.
-        ArgumentError: if ranks disagree about their number, or have no planes in common.
-        ConnectError: if the store is lost.
+        ArgumentError: if ranks disagree about their number or shared memory, or have no planes in common.
+        ConnectError: if the store is lost, a rank has failed, or has no or another token.
         DeviceError: if the planes cannot be opened.
     """
-    deadline = time.monotonic() + timeout
-
-    def value(kind: str, other: int) -> bytes:
-        try:
-            return store.get(f"{prefix}/{kind}/{other}", max(deadline - time.monotonic(), 0.0))
-        except DeadlineError:
-            raise DeadlineError(f"rank {other} of {size} did not come within {timeout:.0f} s") from None
-
-    def all_values(kind: str) -> list[bytes]:
-        return [value(kind, other) for other in range(size)]
-
-    def place(other: int) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(value("host", other))
-        if found["size"] != size:
-            raise ArgumentError(
-                f"rank {other} has come to a job of {found['size']} ranks, and rank {rank} to one of {size}"
-            )
-        return found
-
-    here: dict[str, Any] = {"host": host_key(), "cpus": sorted(os.sched_getaffinity(0)), "size": size}
+    exchange = Exchange(store, prefix, rank, size, ("host", "planes", "cards"), timeout=timeout, token=token)
+    here: dict[str, Any] = {
+        "host": host_key(),
+        "cpus": sorted(os.sched_getaffinity(0)),
+        "size": size,
+        "shared_memory": tuned.shared_memory,
+        "token": token is not None,
+        "nonce": secrets.token_hex(16),
+    }
     if rank == 0:
         # All ranks must choose the same algorithms.
         here["tuning"] = _tuning(tuned)
-    store.set(f"{prefix}/host/{rank}", json.dumps(here).encode())
+    exchange.put("host", json.dumps(here).encode())
+    try:
+        return _meet(exchange, rank, size, open_device, planes, tuned)
+    except Exception as error:
+        exchange.fail(error)
+        raise
+
+
+def _meet(
+    exchange: Exchange,
+    rank: int,
+    size: int,
+    open_device: Callable[[bool, int], Context],
+    planes: Planes,
+    tuned: Tuned,
+) -> "tuple[Context, _core.CollectiveGroup]":
+    greetings: list[bytes] = []
+    places: list[dict[str, Any]] = []
     # One by one: a rank of a larger job would wait for ranks that do not exist.
-    places = [place(other) for other in range(size)]
+    for other in range(size):
+        greetings.append(exchange.get("host", other))
+        places.append(json.loads(greetings[-1]))
+        _check_sizes(places, other, rank, size)
+    _check_settings(places, rank)
+    exchange.seal(greetings)
     hosts = [place["host"] for place in places]
     context = open_device(len(set(hosts)) == 1, size)
     with contextlib.ExitStack() as undo:
         undo.callback(context.close)
-        store.set(f"{prefix}/planes/{rank}", json.dumps(context.addresses).encode())
-        addresses = [[(str(a), int(p)) for a, p in json.loads(value)] for value in all_values("planes")]
+        exchange.put("planes", json.dumps(context.addresses).encode())
+        addresses = [[(str(a), int(p)) for a, p in json.loads(value)] for value in exchange.all("planes")]
         mtu = _DEFAULTS["path_mtu"]
         for other, remote in enumerate(addresses):
             if hosts[other] != hosts[rank]:
@@ -192,10 +207,35 @@ def meet(
             spin * 1e6,
             _borders(places[0]["tuning"], size, one_host=len(set(hosts)) == 1),
         )
-        store.set(f"{prefix}/cards/{rank}", _pack([rendezvous.card(peer) for peer in range(size)]))
-        group = rendezvous.connect([_unpack(value, size)[rank] for value in all_values("cards")])
+        exchange.put("cards", _pack([rendezvous.card(peer) for peer in range(size)]))
+        group = rendezvous.connect([_unpack(value, size)[rank] for value in exchange.all("cards")])
         undo.pop_all()
     return context, group
+
+
+def _check_sizes(places: Sequence[Mapping[str, Any]], other: int, rank: int, size: int) -> None:
+    if places[other]["size"] != size:
+        raise ArgumentError(
+            f"rank {other} has come to a job of {places[other]['size']} ranks,"
+            f" and rank {rank} to one of {size}"
+        )
+
+
+def _check_settings(places: Sequence[Mapping[str, Any]], rank: int) -> None:
+    """Refuses ranks of which some have a token, or of one host some use shared memory."""
+    for other, place in enumerate(places):
+        if place["token"] != places[rank]["token"]:
+            with_token, without = (other, rank) if place["token"] else (rank, other)
+            raise ConnectError(
+                f"rank {with_token} has an OPENMRC_TOKEN and rank {without} has none: all ranks need the same"
+            )
+        shared, ours = place["shared_memory"], places[rank]["shared_memory"]
+        if place["host"] == places[rank]["host"] and shared != ours:
+            sharing, alone = (other, rank) if shared else (rank, other)
+            raise ArgumentError(
+                f"rank {sharing} uses shared memory and rank {alone} of the same host does not"
+                " (OPENMRC_SHARED_MEMORY=0): all ranks of a host need the same setting"
+            )
 
 
 def _tuning(tuned: Tuned) -> dict[str, Any]:

@@ -26,6 +26,16 @@ class PictureError(Error):
     """No picture can be made; the message says what is missing."""
 
 
+def require_matplotlib() -> None:
+    """Checks whether pictures can be drawn.
+
+    Raises:
+        PictureError: if matplotlib is not installed.
+    """
+    if matplotlib is None:
+        raise PictureError(f"no picture: matplotlib is not installed ({pip_install('plots')})")
+
+
 @contextmanager
 def drawing(path: Path, width: float, height: float) -> Iterator["Figure"]:
     """Yields an empty figure; saves it in the format that the file's extension says (PNG, SVG, PDF).
@@ -40,8 +50,7 @@ def drawing(path: Path, width: float, height: float) -> Iterator["Figure"]:
         OSError: if the file cannot be written.
         ValueError: for a format matplotlib does not know.
     """
-    if matplotlib is None:
-        raise PictureError(f"no picture: matplotlib is not installed ({pip_install('plots')})")
+    require_matplotlib()
     with matplotlib.rc_context({"font.size": 9, "font.family": "sans-serif", "svg.fonttype": "none"}):
         figure = Figure(figsize=(width, height), dpi=150, facecolor="white", layout="constrained")
         yield figure

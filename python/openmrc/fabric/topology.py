@@ -178,7 +178,7 @@ class Fabric:
     """A fabric, from its specification.
 
     Hosts are given as numbers or names (``12`` or ``"h12"``). Everything that needs addresses raises
-    :class:`openmrc.ArgumentError` for a fabric that cannot have any: one with more than three tiers, or with
+    :class:`openmrc.errors.ArgumentError` for a fabric that cannot have any: one with more than three tiers, or with
     more switches than uSIDs.
 
     Raises:

@@ -4,9 +4,11 @@ import ctypes
 import errno
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,10 +35,22 @@ def require_root() -> None:
         UnsupportedError: if a tool is missing.
     """
     if os.geteuid() != 0:
-        raise PrivilegeError("a lab creates network namespaces, which needs root: use sudo")
+        raise PrivilegeError(f"a lab creates network namespaces, which needs root: {_as_root()}")
     for tool in ("ip", "tc", "sysctl"):
         if shutil.which(tool) is None:
             raise UnsupportedError(f"{tool} is not installed; a lab needs iproute2 6.1 and procps")
+
+
+def _as_root() -> str:
+    """The line that runs this program as root. The path of sudo leads into no virtual environment."""
+    program = Path(sys.argv[0])
+    if program.name == "openmrc":
+        started = [str(program.absolute())]
+    elif program.name == "__main__.py" and program.parent.name == "openmrc":
+        started = [sys.executable, "-m", "openmrc"]
+    else:
+        started = [sys.executable, str(program)]
+    return shlex.join(["sudo", *started, *sys.argv[1:]])
 
 
 def run(arguments: Sequence[str], text: str | None = None) -> str:

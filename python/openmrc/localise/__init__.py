@@ -9,6 +9,7 @@ from openmrc.localise.components import Component, Kind, components_of_path
 from openmrc.localise.cover import smallest_cover
 from openmrc.localise.likelihood import Model, Observation, Verdict, localise
 from openmrc.localise.loops import Loop, loops_of_host
+from openmrc.localise.paths import localise_paths
 from openmrc.localise.sequential import Cusum, alarm_threshold, expected_probes
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "components_of_path",
     "expected_probes",
     "localise",
+    "localise_paths",
     "loops_of_host",
     "smallest_cover",
 ]

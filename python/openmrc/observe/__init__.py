@@ -8,15 +8,18 @@ from openmrc.observe.observer import Observer, devices
 from openmrc.observe.publication import Publication, directory, publish
 from openmrc.observe.schema import (
     ContextStats,
+    DevicePaths,
     DeviceState,
     Event,
     NodeStats,
     PathStats,
     PortStats,
+    QueuePairPaths,
 )
 
 __all__ = [
     "ContextStats",
+    "DevicePaths",
     "DeviceState",
     "Event",
     "NodeStats",
@@ -24,6 +27,7 @@ __all__ = [
     "PathStats",
     "PortStats",
     "Publication",
+    "QueuePairPaths",
     "devices",
     "directory",
     "publish",

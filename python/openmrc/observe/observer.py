@@ -11,7 +11,7 @@ from typing import Any
 from openmrc.closing import Closable
 from openmrc.errors import DeviceError
 from openmrc.observe.publication import directory
-from openmrc.observe.schema import DeviceState, Event
+from openmrc.observe.schema import DevicePaths, DeviceState, Event, QueuePairPaths
 
 PATIENCE_S = 2.0
 """For an answer: the process may be stopped."""
@@ -49,6 +49,25 @@ class Observer(Closable):
             DeviceError: if the process does not answer, or the device has been closed.
         """
         return DeviceState(**self._ask("state")["state"])
+
+    def paths(self) -> DevicePaths:
+        """What its queue pairs believe of their paths, now. Not after :meth:`follow`.
+
+        Raises:
+            DeviceError: if the process does not answer, or the device has been closed.
+        """
+        found = self._ask("paths")["paths"]
+        pairs = [
+            QueuePairPaths(
+                qp_num=pair["qp_num"],
+                remote=pair["remote"],
+                good=[(port, ev) for port, ev in pair["good"]],
+                bad=[(port, ev, since) for port, ev, since in pair["bad"]],
+                denied=[(port, ev) for port, ev in pair["denied"]],
+            )
+            for pair in found.pop("queue_pairs")
+        ]
+        return DevicePaths(**found, queue_pairs=pairs)
 
     def follow(self, timeout_s: float | None = None) -> Iterator[Event]:
         """Yields every event from now on, until the device is closed or none has come for ``timeout_s``."""

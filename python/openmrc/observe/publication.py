@@ -18,14 +18,20 @@ import struct
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 from openmrc.closing import Closable
 from openmrc.errors import ArgumentError
-from openmrc.observe.schema import ContextStats, DeviceState, Event
+from openmrc.observe.schema import (
+    ContextStats,
+    DevicePaths,
+    DeviceState,
+    Event,
+    PathStats,
+    QueuePairPaths,
+)
 
 MOST_READERS = 16
 """Connections at a time; further ones are closed."""
@@ -33,6 +39,9 @@ MOST_REQUEST = 1024
 """Bytes of a request's line."""
 MOST_UNREAD = 1 << 20
 """Bytes that a reader may leave unread before its connection is closed."""
+MOST_PATHS = 16_000
+MOST_COUNTERS = 4_000
+"""Paths, and paths with their counters, in an answer: so many fit into what a reader may leave unread."""
 _CREDENTIALS = struct.Struct("3i")
 _serial = itertools.count()
 
@@ -77,6 +86,16 @@ class Observed(Protocol):
     def stats(self) -> ContextStats:
         """Its counters."""
 
+    @property
+    def srv6(self) -> bool:
+        """Whether it builds SRv6 frames."""
+
+    def path_stats(self) -> list[PathStats]:
+        """Counters per path."""
+
+    def path_states(self) -> list[tuple[int, list[str], list[tuple[int, int, str]]]]:
+        """Number, the peer's addresses, and port, entropy value and state of every path, by queue pair."""
+
 
 def directory() -> Path:
     """Where this user's processes publish their devices; ``OPENMRC_OBSERVE_DIR`` names another place."""
@@ -117,7 +136,7 @@ class Publication(Closable):
         self._observed = observed
         self.path = checked_directory() / f"{os.getpid()}-{next(_serial)}.sock"
         self._readers: dict[int, _Reader] = {}
-        self._condemned: Counter[tuple[int, int]] = Counter()
+        self._condemned: dict[tuple[int, int, int], int] = {}
         self._stopped = threading.Event()
         self._pid = os.getpid()
         with contextlib.ExitStack() as stack:
@@ -163,7 +182,41 @@ class Publication(Closable):
             addresses=[address for address, _ in self._observed.addresses],
             ports_up=self._observed.ports_up(),
             stats=self._observed.stats(),
-            condemned=sum(count > 0 for count in self._condemned.values()),
+            condemned=len(self._condemned),
+        )
+
+    def paths(self) -> DevicePaths:
+        """What its queue pairs believe of their paths; those with condemned ones come first."""
+        pairs = []
+        for number, remote, states in self._observed.path_states():
+            by_state: dict[str, list[tuple[int, int]]] = {"assumed_bad": [], "denied": []}
+            good: list[tuple[int, int]] = []
+            for port, ev, state in states:
+                by_state.get(state, good).append((port, ev))
+            bad = [
+                (port, ev, self._condemned.get((number, port, ev), 0)) for port, ev in by_state["assumed_bad"]
+            ]
+            pairs.append(
+                QueuePairPaths(qp_num=number, remote=remote, good=good, bad=bad, denied=by_state["denied"])
+            )
+        pairs.sort(key=lambda pair: not pair.bad)
+        room, shown = MOST_PATHS, []
+        for pair in pairs:
+            room -= len(pair.good) + len(pair.bad) + len(pair.denied)
+            if room < 0:
+                break
+            shown.append(pair)
+        return DevicePaths(
+            device=self._observed.name,
+            pid=os.getpid(),
+            job=os.environ.get("OPENMRC_JOB"),
+            time_ns=time.monotonic_ns(),
+            srv6=self._observed.srv6,
+            addresses=[address for address, _ in self._observed.addresses],
+            ports_up=self._observed.ports_up(),
+            queue_pairs=shown,
+            left_out=len(pairs) - len(shown),
+            counters=self._observed.path_stats()[:MOST_COUNTERS],
         )
 
     def _run(self) -> None:
@@ -193,8 +246,10 @@ class Publication(Closable):
         }
         kind = str(fields.pop("type", None) or fields.pop("state"))
         now = fields.pop("time_ns", time.monotonic_ns())
-        if kind in ("assumed_bad", "good"):
-            self._condemned[event.qp_num, event.ev] = int(kind == "assumed_bad")
+        if kind == "assumed_bad":
+            self._condemned[event.qp_num, event.port, event.ev] = event.time_ns
+        elif kind == "good":
+            self._condemned.pop((event.qp_num, event.port, event.ev), None)
         return Event(kind=kind, time_ns=now, device=self._observed.name, fields=fields)
 
     def _accept(self) -> None:
@@ -234,10 +289,11 @@ class Publication(Closable):
 
     def _answer(self, reader: "_Reader", line: bytes) -> None:
         match line.strip():
-            case b"state":
+            case b"state" | b"paths" as request:
                 answer: dict[str, Any]
                 try:
-                    answer = {"state": dataclasses.asdict(self.state())}
+                    found = self.state() if request == b"state" else self.paths()
+                    answer = {request.decode(): dataclasses.asdict(found)}
                 except Exception as error:
                     answer = {"error": str(error)}
                 self._send(reader, _line(answer))
@@ -245,7 +301,7 @@ class Publication(Closable):
                 reader.follows = True
                 self._send(reader, _line({"following": self._observed.name}))
             case _:
-                self._send(reader, _line({"error": "a request is a line: state, or follow"}))
+                self._send(reader, _line({"error": "a request is a line: state, paths, or follow"}))
 
     def _send(self, reader: "_Reader", line: bytes) -> None:
         reader.unsent += line

@@ -92,6 +92,43 @@ class DeviceState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QueuePairPaths:
+    """The paths of a queue pair, by what it believes of them."""
+
+    qp_num: int
+    remote: list[str]
+    """The peer's addresses by port."""
+    good: list[tuple[int, int]]
+    """Port and entropy value of the paths in rotation or in reserve."""
+    bad: list[tuple[int, int, int]]
+    """Port and entropy value of the condemned ones, and when: monotonic clock, nanoseconds; 0 if the device
+    was published later."""
+    denied: list[tuple[int, int]]
+    """Port and entropy value of those that a controller has disabled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicePaths:
+    """What an open device knows about its paths."""
+
+    device: str
+    pid: int
+    job: str | None
+    time_ns: int
+    """Time by the monotonic clock, nanoseconds."""
+    srv6: bool
+    """Whether it builds SRv6 frames; else an entropy value is a UDP source port."""
+    addresses: list[str]
+    """By port."""
+    ports_up: list[int]
+    queue_pairs: list[QueuePairPaths]
+    left_out: int
+    """Queue pairs that are not in the list because the answer would be too long."""
+    counters: list[PathStats]
+    """Of all queue pairs together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """Something that happened to a device."""
 

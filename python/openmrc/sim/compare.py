@@ -11,7 +11,7 @@ from openmrc.files import write_text
 from openmrc.sim import check, collectives
 from openmrc.sim.results import DROPS, Results, Summary
 from openmrc.sim.run import Progress, run
-from openmrc.sim.scenario import Scenario
+from openmrc.sim.scenario import Rocev2, Scenario
 from openmrc.sim.text import gbps, micros
 from openmrc.sim.transports import apply
 
@@ -77,6 +77,17 @@ class Comparison:
     def rows(self) -> list[list[str]]:
         """A table, one row for each transport; with several seeds the mean of each figure."""
         return [[name, *_row(runs, self.columns)] for name, runs in self.results.items()]
+
+    def notes(self) -> list[str]:
+        """A line for each transport that leaves planes unused because its queue pairs are fewer."""
+        found = []
+        for name, runs in self.results.items():
+            transport, planes = runs[0].scenario.transport, runs[0].scenario.topology.planes
+            if isinstance(transport, Rocev2) and transport.qps < planes:
+                qps = "one queue pair" if transport.qps == 1 else f"{transport.qps} queue pairs"
+                used = f"{transport.qps} of {planes} planes"
+                found.append(f"note: {name} sends each message on {used}: {qps}, one plane each")
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Everything measured, for JSON."""

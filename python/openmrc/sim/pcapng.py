@@ -44,9 +44,11 @@ class CaptureFile:
     def write(self) -> None:
         """Writes the packets captured since the last call."""
         with self._draft.writing():
-            for time, port, length, data in self._simulation.captured(self._snaplen):
-                interface = self._interfaces[port]
-                head = struct.pack("<IIIII", interface, time >> 32, time & 0xFFFFFFFF, len(data), length)
+            for packet in self._simulation.captured(self._snaplen):
+                interface, time, data = self._interfaces[packet.port], packet.time_ps, packet.data
+                head = struct.pack(
+                    "<IIIII", interface, time >> 32, time & 0xFFFFFFFF, len(data), packet.length
+                )
                 self._block(_PACKET, head + _padded(data))
 
     def close(self) -> None:

@@ -94,6 +94,20 @@ class LogEvent:
     value: float | None = None
     """Probability of loss, share of the rate."""
 
+    @classmethod
+    def of(cls, entry: "_core.SimulationLogEntry") -> Self:
+        """An entry of the core's log."""
+        return cls(
+            time_us=entry.time_ps * 1e-6,
+            kind=entry.kind,
+            where=entry.place,
+            host=entry.host,
+            peer=entry.peer,
+            ev=entry.ev,
+            plane=entry.plane,
+            value=entry.value,
+        )
+
 
 @dataclass(frozen=True, repr=False)
 class Series:
@@ -186,7 +200,6 @@ class Results:
         record = scenario.record
         # The names of millions of links take memory: only for runs that record something.
         names = simulation.link_names() if record.is_on else ()
-        log, missed = simulation.log()
         return cls(
             scenario,
             _columns(simulation.messages()),
@@ -197,8 +210,8 @@ class Results:
             names,
             _columns(simulation.evs()) if record.evs else None,
             _series(scenario, simulation, names) if record.series else None,
-            [LogEvent(event[0] * 1e-6, *event[1:]) for event in log],
-            missed,
+            [LogEvent.of(entry) for entry in simulation.log()],
+            simulation.log_missed(),
             _steps(scenario, simulation),
         )
 
@@ -381,15 +394,15 @@ def _series(scenario: Scenario, simulation: "_core.Simulation", names: Sequence[
     taken = simulation.series()
     if taken is None:
         return None
-    (patterns, planes, groups, _), columns = taken[0], _columns(taken[1])
+    columns = _columns(taken.columns)
     own = {"placed", "placed_by_plane", "groups", "sent", "waiting"}
     wanted = scenario.record.links
     links = range(len(names)) if wanted == "all" else [simulation.link_number(name) for name in wanted]
     return Series(
         columns={name: column for name, column in columns.items() if name not in own},
-        patterns=patterns,
-        planes=planes,
-        layers=groups // planes // 2,
+        patterns=taken.patterns,
+        planes=taken.planes,
+        layers=taken.groups // taken.planes // 2,
         links=links,
         **{name: columns[name] for name in own},
     )
@@ -398,12 +411,12 @@ def _series(scenario: Scenario, simulation: "_core.Simulation", names: Sequence[
 def _steps(scenario: Scenario, simulation: "_core.Simulation") -> list[Step]:
     steps: list[Step] = []
     before: dict[int, float | None] = {}
-    for pattern, number, end in simulation.steps():
-        end_us = None if end == NEVER else end * 1e-6
-        begin = before.get(pattern, scenario.traffic[pattern].start_us)
+    for step in simulation.steps():
+        end_us = None if step.end_ps is None else step.end_ps * 1e-6
+        begin = before.get(step.pattern, scenario.traffic[step.pattern].start_us)
         took = None if end_us is None or begin is None else end_us - begin
-        steps.append(Step(pattern, number, end_us, took))
-        before[pattern] = end_us
+        steps.append(Step(step.pattern, step.step, end_us, took))
+        before[step.pattern] = end_us
     return steps
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from openmrc import _core
 from openmrc.errors import ArgumentError
@@ -19,19 +18,8 @@ _EVENTS_PER_STEP_IN_PYTHON = 50_000
 """The same where events call into Python. An exception there ends the run at most this many events later."""
 
 
-class Progress(NamedTuple):
-    """How far a run has come."""
-
-    now_ps: int
-    """Virtual time, picoseconds."""
-    finished: int
-    """Messages completed or failed."""
-    messages: int
-    """Messages of the scenario."""
-    events: int
-    """Events processed."""
-    data_packets: int
-    """Data packets sent."""
+Progress = _core.SimulationProgress
+"""How far a run has come."""
 
 
 def run(
@@ -80,7 +68,7 @@ def run(
             if file is not None:
                 file.write()
             if progress is not None:
-                progress(Progress(*simulation.progress()))
+                progress(simulation.progress())
     except KeyboardInterrupt:
         interrupted = True
     except BaseException:

@@ -1,6 +1,11 @@
 """Figures of a run as text, for tables on a terminal and in reports."""
 
+import re
+
 from openmrc.sim.results import Results, Summary
+
+_HOST_LINKS = re.compile(r"p\d+/t0-\d+(:down\d+)?|h\d+(:p\d+)?")
+"""Names of T0 switches, and of links between hosts and T0 switches."""
 
 
 def micros(value: float | None) -> str:
@@ -87,7 +92,21 @@ def _per_host(results: Results, summary: Summary) -> float | None:
     return None if summary.goodput_bps is None else summary.goodput_bps / results.scenario.topology.hosts
 
 
-def without_effect(results: Results) -> list[str]:
+def notes(results: Results) -> list[str]:
+    """Lines that say what a reader of :func:`summary` would wonder about."""
+    return [*_down_at_hosts(results), *_without_effect(results)]
+
+
+def _down_at_hosts(results: Results) -> list[str]:
+    """Why no path was condemned although links were down: they were all links of hosts."""
+    down = [target for fault in results.scenario.faults if fault.kind == "down" for target in fault.targets]
+    if not down or results.totals["condemned"] or not all(map(_HOST_LINKS.fullmatch, down)):
+        return []
+    why = "the host sees it go down and sends on the others"
+    return [f"note: no path is condemned for a host's own port: {why}"]
+
+
+def _without_effect(results: Results) -> list[str]:
     """A line for each fault and pattern that would have begun after the run's end."""
     end = results.totals["end_ps"] * 1e-6
     scenario = results.scenario

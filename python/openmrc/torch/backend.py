@@ -14,7 +14,8 @@ import torch.distributed as dist
 from openmrc.collectives import Communicator
 from openmrc.collectives import Work as CollectiveWork
 from openmrc.collectives.rendezvous import own_address
-from openmrc.errors import DeadlineError, Error, UnsupportedError
+from openmrc.control import Token
+from openmrc.errors import ConnectError, DeadlineError, Error, UnsupportedError
 from openmrc.torch.tensors import Target, doubled, one, ready, real, rows
 from openmrc.torch.work import MrcWork, Pending, Waiter, profiled, seconds_of
 from openmrc.verbs import Context
@@ -52,9 +53,11 @@ class _Store:
     def get(self, key: str, timeout: float) -> bytes:
         try:
             self._store.wait([key], datetime.timedelta(seconds=max(timeout, 0.001)))
+            value = self._store.get(key)
+        except dist.DistNetworkError as error:
+            raise ConnectError(f"the store of the job is lost: {error}") from error
         except RuntimeError as error:
             raise DeadlineError(f"no rank has stored {key!r} within {timeout:.0f} s: {error}") from error
-        value = self._store.get(key)
         return value if isinstance(value, bytes) else value.encode()
 
 
@@ -131,6 +134,7 @@ class MrcBackend(_Backend):
             name=f"{options.group_id or 'group'}/{os.environ.get(_RESTARTS, '0')}",
             timeout=options.timeout.total_seconds(),
             address=own_address(None, host),
+            _token=Token.from_environment(),
             _device=device,
             _members=options.global_ranks_in_group or None,
         )

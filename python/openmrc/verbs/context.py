@@ -189,6 +189,27 @@ class Context(Closable):
         """
         return self._core.path_stats()
 
+    @property
+    def srv6(self) -> bool:
+        """Whether it builds SRv6 frames."""
+        return self.device.is_srv6
+
+    def path_states(self) -> list[tuple[int, list[str], list[tuple[int, int, str]]]]:
+        """What the queue pairs believe of their paths.
+
+        Returns:
+            For each connected queue pair its number, the peer's addresses by port, and port, entropy value
+            and state (:class:`openmrc.verbs.EvState`) of every path.
+        """
+        found = []
+        for qp in [qp for pd in list(self._pds) for qp in list(pd._qps)]:
+            with contextlib.suppress(ClosedError):  # Closed since it was listed.
+                states, remote = qp.ev_states(), qp.query().attr.remote
+                if states and remote:
+                    rows = [(port, ev, str(state)) for port, ev, state in states]
+                    found.append((qp.qp_num, [address for address, _ in remote], rows))
+        return found
+
     def _know_paths_to(self, addresses: "Iterable[SocketAddress]") -> None:
         """In SRv6 mode, makes an EV profile for this node if there is none."""
         if self.device.paths_to is None or not self.device.is_srv6:

@@ -10,7 +10,7 @@ use openmrc_transport::mrc::{
 };
 use openmrc_transport::node::Place;
 use openmrc_transport::{Span, Time};
-use openmrc_wire::{MAX_HEADER_LEN, Psn, encap};
+use openmrc_wire::{MAX_HEADER_LEN, Psn, encap, icrc, ip, udp};
 
 use super::Engine;
 use super::verbs::QpLink;
@@ -22,7 +22,7 @@ use crate::profiles::engine::{CcProfileConfig, Paths};
 use crate::tx::most_in_run;
 
 /// Bytes around the payload on the wire below IP: UDP, the longest data headers, padding, iCRC.
-const ENVELOPE: usize = 8 + MAX_HEADER_LEN + 3 + 4;
+const ENVELOPE: usize = udp::LEN + MAX_HEADER_LEN + 3 + icrc::LEN;
 
 impl Engine {
     /// INIT to RTR: the peer and the paths are known, packets may come.
@@ -125,9 +125,9 @@ impl Engine {
     pub fn largest_path_mtu(&self) -> usize {
         let outside = if self.config.entropy.is_srv6() { encap::overhead(true) } else { 0 };
         let fits = |port: &Port| {
-            let ip = outside + if port.addr.is_ipv4() { 20 } else { 40 };
+            let around = outside + if port.addr.is_ipv4() { ip::IPV4_LEN } else { ip::IPV6_LEN };
             let mtu = port.rx.socket().mtu_of(port.interface.as_deref()?)?;
-            Some(mtu.saturating_sub(ENVELOPE + ip))
+            Some(mtu.saturating_sub(ENVELOPE + around))
         };
         self.egress.net.ports.iter().filter_map(fits).min().unwrap_or(usize::from(DEFAULT_PATH_MTU))
     }
@@ -142,11 +142,11 @@ impl Engine {
     /// `ports` ports.
     fn check_mtu(&self, path_mtu: u16, ports: usize, outside: usize) -> Result<()> {
         for port in self.egress.net.ports.iter().take(ports) {
-            let ip = outside + if port.addr.is_ipv4() { 20 } else { 40 };
-            let needed = usize::from(path_mtu) + ENVELOPE + ip;
+            let around = outside + if port.addr.is_ipv4() { ip::IPV4_LEN } else { ip::IPV6_LEN };
+            let needed = usize::from(path_mtu) + ENVELOPE + around;
             let Some(interface) = &port.interface else { continue };
             if let Some(mtu) = port.rx.socket().mtu_of(interface).filter(|&mtu| mtu < needed) {
-                let most = mtu.saturating_sub(ENVELOPE + ip) / 4 * 4;
+                let most = mtu.saturating_sub(ENVELOPE + around) / 4 * 4;
                 return Err(Error::invalid(format!(
                     "path_mtu {path_mtu} needs an interface MTU of {needed}, {interface} has {mtu}: at most {most}"
                 )));

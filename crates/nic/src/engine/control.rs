@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use openmrc_transport::mrc::{EvState, QpConfig, QpStats, QueuePair};
-use openmrc_transport::node::Place;
-use openmrc_transport::{Fatal, PathEntry, PortSet, Span, Time};
+use openmrc_transport::node::{Place, linger_time};
+use openmrc_transport::{Fatal, PathEntry, PortSet, Time};
 
 use super::Engine;
 use super::verbs::QpIo;
@@ -18,10 +18,6 @@ use crate::qp_state::{QpState, check_transition};
 use crate::shared::Shared;
 use crate::sys;
 use crate::work_queues::QpShared;
-
-/// A destroyed queue pair answers its peer for this many timeouts, but this long at least.
-const LINGER_TIMEOUTS: u64 = 16;
-const LEAST_LINGER: Span = Span::from_millis(1000);
 
 impl Engine {
     /// A queue pair in RESET.
@@ -73,6 +69,8 @@ impl Engine {
         io.shared.peer_num.store(merged.dest_qp_num.unwrap_or_default(), Ordering::Relaxed);
         io.attr = merged;
         io.shared.set_state(to);
+        let receive_wait = io.attr.receive_wait();
+        self.node.set_receive_wait(place, receive_wait);
         Ok(())
     }
 
@@ -92,14 +90,11 @@ impl Engine {
     /// Back to RESET: everything outstanding is forgotten, without completions.
     fn reset_qp(&mut self, place: Place) {
         self.node.disconnect(place);
-        self.end_mtu_proof(place);
         let Some(io) = self.verbs.get_mut(place) else { return };
         io.shared.reset();
         io.attr = QpAttr::default();
         io.local_error = None;
         io.sends.clear();
-        self.verbs.wait_is_over(place);
-        let Some(io) = self.verbs.get_mut(place) else { return };
         if let Some(link) = io.link.take() {
             self.egress.net.peers.release(link.peer);
         }
@@ -107,7 +102,7 @@ impl Engine {
 
     pub fn destroy_qp(&mut self, place: Place) {
         self.reset_qp(place);
-        if self.verbs.remove(place) {
+        if self.verbs.remove(place).is_some() {
             self.node.release(place);
         }
     }
@@ -124,29 +119,8 @@ impl Engine {
         io.sends.clear();
         self.verbs.retire(place);
         let now = sys::now();
-        self.with_node(shared, now, |node, host| {
-            node.update_with(place, host, |qp: &mut QueuePair, host| qp.retire(now, host));
-        });
+        self.with_node(shared, now, |node, host| node.retire(now, place, linger_time(timeout), host));
         self.egress.send_waiting(now);
-        self.end_mtu_proof(place);
-        let until = now + LEAST_LINGER.max(timeout.times(LINGER_TIMEOUTS));
-        self.retired.push((until, place));
-        self.next_retired = self.next_retired.min(until);
-    }
-
-    /// Forgets the queue pairs that were destroyed long enough ago.
-    #[cold]
-    pub(super) fn forget_retired(&mut self, now: Time) {
-        let mut retired = std::mem::take(&mut self.retired);
-        retired.retain(|&(until, place)| {
-            let stays = until > now;
-            if !stays {
-                self.destroy_qp(place);
-            }
-            stays
-        });
-        self.next_retired = retired.iter().map(|&(until, _)| until).min().unwrap_or(Time::NEVER);
-        self.retired = retired;
     }
 
     /// What the peer of a queue pair may do.

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use openmrc_transport::node::{Buffers, NodeHost, PeerId, ProbeTimeout, QpId, Route};
+use openmrc_transport::node::{
+    Buffers, MtuProgress, NodeHost, PeerId, ProbeTimeout, QpId, ReceiveQueueEmpty, Route,
+};
+use openmrc_transport::presets::software::PACKET_MEMORY;
 use openmrc_transport::{
-    AccessError, EvEvent, Fatal, NoReceive, PortSet, RecvDone, SendDone, Span, Time, TrafficClass, Transmit,
+    AccessError, EvEvent, Fatal, PortSet, RecvDone, SendDone, Span, Time, TrafficClass, Transmit,
 };
 use openmrc_wire::Packet;
 
@@ -19,9 +22,6 @@ use crate::port::Port;
 use crate::qp_state::QpState;
 use crate::shared::Shared;
 use crate::stats::Cause;
-
-/// Kernel memory that a queued packet takes in addition to its payload: its descriptor and unused room.
-pub(super) const OVERHEAD: u32 = 1024;
 
 /// The NIC, as the node sees it during one call.
 pub(super) struct Environment<'a> {
@@ -65,14 +65,13 @@ impl NodeHost for Environment<'_> {
         self.verbs.send_done(qp.place, done);
     }
 
-    fn recv_done(&mut self, qp: QpId, done: RecvDone) -> Result<(), NoReceive> {
-        let io = self.verbs.get(qp.place).ok_or(NoReceive::Refused)?;
+    fn recv_done(&mut self, qp: QpId, done: RecvDone) -> Result<(), ReceiveQueueEmpty> {
+        let io = self.verbs.get(qp.place).ok_or(ReceiveQueueEmpty)?;
         let shared = &io.shared;
         let mut receives = shared.receives.lock();
         let Some(wr_id) = receives.pop_front() else {
             shared.needs_receive.store(true, Ordering::Relaxed);
-            drop(receives);
-            return Err(self.verbs.without_receive(self.now, qp.place));
+            return Err(ReceiveQueueEmpty);
         };
         drop(receives);
         let completion = shared.recv_completion(wr_id, Status::Success, done.byte_len, Some(done.imm));
@@ -83,7 +82,6 @@ impl NodeHost for Environment<'_> {
             let cq = shared.recv_cq.id;
             self.verbs.overruns.push(cq);
         }
-        self.verbs.wait_is_over(qp.place);
         Ok(())
     }
 
@@ -120,6 +118,16 @@ impl NodeHost for Environment<'_> {
         self.verbs.failed.push(qp.place);
     }
 
+    fn mtu_proven(&mut self, qp: QpId, progress: MtuProgress) {
+        self.shared.mtu_proofs.done(qp.place, progress);
+    }
+
+    fn lingered(&mut self, qp: QpId) {
+        if let Some(link) = self.verbs.remove(qp.place).and_then(|io| io.link) {
+            self.egress.net.peers.release(link.peer);
+        }
+    }
+
     fn transmit_request(&mut self, peer: PeerId, route: Route, packet: Packet, class: TrafficClass) {
         let path = match route {
             // The entropy value of a request names a path of its sender. The response takes any path in the same
@@ -148,7 +156,7 @@ impl NodeHost for Environment<'_> {
             bytes: ports.iter().filter(|port| port.is_up()).map(|port| port.rx.buffer as u64).sum(),
             queued: ports.iter().map(|port| port.queued as u64).sum(),
             fill: mean(ports.iter_mut().map(Port::take_peak_fill).filter(|&fill| fill > 0.0)),
-            packet: u32::from(DEFAULT_PATH_MTU) + OVERHEAD,
+            packet: u32::from(DEFAULT_PATH_MTU) + PACKET_MEMORY,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use openmrc_sockets::{LinkWatch, Netlink};
 use openmrc_transport::mrc::QueuePair;
-use openmrc_transport::node::{PeerId, Route};
+use openmrc_transport::node::{PeerId, Place, Route};
 use openmrc_transport::{PathEntry, PortSet, Span, Time};
 
 use super::Engine;
@@ -75,6 +75,24 @@ impl Engine {
         id.ok_or_else(|| Error::invalid("too many EV probes are outstanding"))
     }
 
+    /// Begins the proof of a queue pair's path MTU, whose end comes to [`Shared::mtu_proofs`].
+    pub fn prove_mtu(&mut self, shared: &Shared, now: Time, place: Place) -> Result<()> {
+        let begun = self.with_node(shared, now, |node, host| node.prove_mtu(now, place, host));
+        self.egress.send_waiting(now);
+        self.question_unreachable(shared, now);
+        if begun { Ok(()) } else { Err(Error::Closed("the queue pair")) }
+    }
+
+    /// The addresses of a queue pair's peer at these ports.
+    pub fn peer_addresses(&self, place: Place, ports: PortSet) -> Vec<String> {
+        let remote = self.verbs.get(place).and_then(|io| io.attr.remote.as_deref()).unwrap_or_default();
+        ports
+            .iter()
+            .filter_map(|port| remote.get(usize::from(port)))
+            .map(|addr| addr.ip().to_string())
+            .collect()
+    }
+
     /// Sends a port status update on a port; gives its id.
     pub fn send_port_status(
         &mut self,
@@ -118,7 +136,7 @@ impl Engine {
                     continue;
                 }
                 self.with_node(shared, now, |node, host| {
-                    node.update_with(place, host, |qp: &mut QueuePair, host| {
+                    node.update_with(now, place, host, |qp: &mut QueuePair, host| {
                         ports.iter().for_each(|port| qp.port_is_narrow(now, port, host));
                     });
                 });

@@ -6,14 +6,14 @@
 //! |---|---|
 //! | `open` | opening the device's sockets |
 //! | `control`, `connect` | creating, modifying and destroying queue pairs; what one needs to become RTR and RTS |
-//! | `links`, `mtu` | peers, ports and interfaces; proof of the path MTU |
+//! | `links` | peers, ports and interfaces; proof of the path MTU |
 //! | `profiles` | EV profiles |
 //! | `verbs` | the NIC's part of queue pairs: memory, posted sends, completions |
 //! | `host` | what the node asks of the NIC |
 //! | `transmit`, `egress` | from posted sends to packets; the sending side |
 //! | `receive`, `arrival`, `next_port` | from datagrams to the node; in which order they are handled |
 
-// An import circle: `Engine` has parts that are defined in `links`, `mtu`, `profiles`, `receive` and `transmit`, and
+// An import circle: `Engine` has parts that are defined in `links`, `profiles`, `receive` and `transmit`, and
 // these files also implement the engine's methods that need several parts.
 mod arrival;
 mod connect;
@@ -21,7 +21,6 @@ mod control;
 mod egress;
 mod host;
 mod links;
-mod mtu;
 mod next_port;
 mod open;
 mod profiles;
@@ -30,10 +29,11 @@ mod transmit;
 mod verbs;
 
 use std::any::Any;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use openmrc_transport::node::{Node, Place};
-use openmrc_transport::{Time, mrc};
+use openmrc_transport::node::Node;
+use openmrc_transport::{PortSet, Time, mrc};
 
 use crate::config::DeviceConfig;
 use crate::shared::Shared;
@@ -42,7 +42,6 @@ use crate::sys;
 use egress::Egress;
 use host::Environment;
 use links::Links;
-use mtu::MtuProof;
 use profiles::Profiles;
 use receive::{DATAGRAMS_PER_TURN, Ingress};
 use transmit::Posting;
@@ -58,11 +57,6 @@ pub(crate) struct Engine {
     ingress: Ingress,
     pub profiles: Profiles,
     links: Links,
-    /// Queue pairs whose path MTU is being proven.
-    mtu_proofs: Vec<MtuProof>,
-    /// Queue pairs that were destroyed and still answer their peers: until when, and the first of those times.
-    retired: Vec<(Time, Place)>,
-    next_retired: Time,
     /// Turns taken.
     turns: u64,
     /// Data packets sent, and packets received.
@@ -124,6 +118,31 @@ impl Engine {
         worked
     }
 
+    /// A turn in place of callers that drive and do not take one: handles what has arrived on these ports and what is
+    /// due. `others`: epoll reports something besides. Returns whether anything was sent or had arrived.
+    pub fn turn_for_callers(&mut self, shared: &Shared, ports: PortSet, others: bool) -> bool {
+        self.turns += 1;
+        self.ingress.eager = true;
+        let posted = self.take_submissions(shared);
+        let mut worked = posted.is_some();
+        if self.node.has_ready() {
+            worked |= self.transmit(shared, posted.unwrap_or_else(sys::now));
+        }
+        if others {
+            self.watch_held(shared);
+            self.ready_ports(shared);
+        }
+        worked |= self.receive_from(shared, ports);
+        self.handle_due(shared);
+        self.end_of_work(shared, sys::now);
+        worked
+    }
+
+    /// The sockets of the ports, in their order.
+    pub fn sockets(&self) -> Vec<RawFd> {
+        self.egress.net.ports.iter().map(|port| port.rx.fd()).collect()
+    }
+
     /// After any work: flushes sends that are left in queue pairs in ERROR, and fails the queue pairs of completion
     /// queues that have overrun.
     #[inline]
@@ -139,12 +158,6 @@ impl Engine {
     /// Handles timers; returns whether any was due.
     fn handle_due(&mut self, shared: &Shared) -> bool {
         let now = sys::now();
-        if self.next_retired <= now {
-            self.forget_retired(now);
-        }
-        if self.verbs.next_refusal <= now {
-            self.refuse_overdue(shared, now);
-        }
         let worked = self.egress.handle_due(now) | self.handle_timers(shared, now);
         if !self.egress.net.unreachable.is_empty() {
             self.question_unreachable(shared, now);
@@ -177,18 +190,9 @@ impl Engine {
         self.node.has_ready() && !self.posting.blocked
     }
 
-    /// Whether runs were sent or received recently, and not only single messages.
-    pub fn is_bulk(&self) -> bool {
-        self.ingress.is_bulk()
-    }
-
     /// The next deadline.
     pub fn next_deadline(&self) -> Time {
-        self.node
-            .poll_timeout()
-            .min(self.egress.next_due())
-            .min(self.next_retired)
-            .min(self.verbs.next_refusal)
+        self.node.poll_timeout().min(self.egress.next_due())
     }
 
     pub fn stats(&self) -> ContextStats {

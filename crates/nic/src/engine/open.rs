@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use openmrc_sockets::{Epoll, Interest, Netlink, error};
+use openmrc_transport::PortSet;
 use openmrc_transport::node::{Node, NodeConfig, PressureConfig};
-use openmrc_transport::{PortSet, Span, Time};
+use openmrc_transport::presets::software;
 
 use super::Engine;
 use super::connect::{default_cc, span};
@@ -25,9 +26,6 @@ use crate::peer::Peers;
 use crate::shared::{Shared, TOKEN_LINKS, TOKEN_MORE};
 use crate::stats::{Causes, PeerDifferences};
 use crate::sys;
-
-/// Interval between readings of the receive buffers while data arrives.
-const LOOK_AT_BUFFERS: Span = Span::from_micros(500);
 
 impl Engine {
     /// Opens the device's sockets and watches them.
@@ -87,9 +85,6 @@ impl Engine {
             egress: Egress::new(Arc::clone(&config), net, datapath),
             profiles,
             links: Links::new(netlink, watch),
-            mtu_proofs: Vec::new(),
-            retired: Vec::new(),
-            next_retired: Time::NEVER,
             turns: 0,
             packets: 0,
             seed,
@@ -111,7 +106,7 @@ impl Engine {
 /// The node's configuration for this device.
 fn node_config(config: &DeviceConfig, seed: u64) -> NodeConfig {
     let ports = PortSet::first(config.ports.len());
-    let pressure = PressureConfig::Buffers { interval: LOOK_AT_BUFFERS };
+    let pressure = PressureConfig::Buffers { interval: software::LOOK_AT_BUFFERS };
     let base_rtt = span(config.network.base_rtt);
     let mut node =
         NodeConfig { seed, ..NodeConfig::software(ports, base_rtt, config.sockets.burst, pressure) };

@@ -8,15 +8,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use openmrc_sockets::{Interest, RecvMeta};
 use openmrc_transport::mrc::{self, LASTING_BURST};
 use openmrc_transport::node::Node;
-use openmrc_transport::{Received, Span, Time, Trim};
+use openmrc_transport::presets::software::{LEAST_PER_LOOK, PACKET_MEMORY};
+use openmrc_transport::{PortSet, Received, Span, Time, Trim};
 use openmrc_wire::{
     Body, Difference, Differences, Distances, ENDPOINT_QP, Entropy, IcrcSeed, NackReason, Packet,
 };
 
 use super::arrival::{ArrivalOrder, Step};
 use super::egress::Egress;
-use super::host::OVERHEAD;
-use super::mtu::MtuProof;
 use super::next_port::NextPort;
 use super::verbs::Verbs;
 use super::{Engine, Environment};
@@ -33,7 +32,7 @@ const EVENTS: usize = 32;
 
 /// Bytes received from one look at the receive buffers to the next: a sixteenth of a buffer, within these bounds. A
 /// look takes a system call for each port; once a mebibyte, its cost is below a hundredth.
-const LEAST_PER_SAMPLE: usize = 256 << 10;
+const LEAST_PER_SAMPLE: usize = LEAST_PER_LOOK as usize;
 const MOST_PER_SAMPLE: usize = 1 << 20;
 
 /// Datagrams in a turn before sending again.
@@ -112,10 +111,6 @@ impl Ingress {
         }
     }
 
-    pub fn is_bulk(&self) -> bool {
-        self.bulk > 0
-    }
-
     /// A whole run has been sent, or several packets have come at once.
     #[inline]
     pub fn saw_bulk(&mut self) {
@@ -141,6 +136,28 @@ impl Engine {
         if !self.ingress.watching {
             self.watch_ports(shared, true);
         }
+        self.receive_while(shared, |engine| {
+            let asked = sys::realtime_ns();
+            let (ports, events) = engine.ready_ports(shared);
+            engine.ingress.order.ready(asked, ports);
+            (ports != 0, events)
+        })
+    }
+
+    /// Handles what has arrived on these ports, as far as one turn goes.
+    pub(super) fn receive_from(&mut self, shared: &Shared, ports: PortSet) -> bool {
+        self.ingress.order.ready(sys::realtime_ns(), ports.0.into());
+        self.receive_while(shared, |engine| {
+            // What arrives from now on is for the next turn.
+            engine.ingress.order.ready(sys::realtime_ns(), 0);
+            (false, false)
+        })
+    }
+
+    /// Handles datagrams in the order of their arrival. `ask` asks the system which ports have any; it returns whether
+    /// some have, and whether the system reported anything.
+    #[inline]
+    fn receive_while(&mut self, shared: &Shared, mut ask: impl FnMut(&mut Self) -> (bool, bool)) -> bool {
         let mut handled = 0;
         let mut worked = false;
         while handled < DATAGRAMS_PER_TURN {
@@ -156,11 +173,9 @@ impl Engine {
                     }
                 }
                 Step::Ask => {
-                    let asked = sys::realtime_ns();
-                    let (ports, events) = self.ready_ports(shared);
-                    worked |= events;
-                    self.ingress.order.ready(asked, ports);
-                    if ports == 0 && !self.ingress.order.holds_any() {
+                    let (any, reported) = ask(self);
+                    worked |= reported;
+                    if !any && !self.ingress.order.holds_any() {
                         break;
                     }
                 }
@@ -276,7 +291,7 @@ impl Engine {
     fn receive_more(&mut self, shared: &Shared, index: usize) {
         let (port, index) = (index / MAX_UDP_PORTS, index % MAX_UDP_PORTS);
         for _ in 0..DATAGRAMS_PER_TURN {
-            let Engine { ingress, node, verbs, egress, config, mtu_proofs, .. } = self;
+            let Engine { ingress, node, verbs, egress, config, .. } = self;
             let Ingress { more, sources, distances, .. } = ingress;
             let now = sys::now();
             let (dest_port, fd) = match egress.net.ports.get(port).and_then(|port| port.more.get(index)) {
@@ -287,7 +302,7 @@ impl Engine {
                 return;
             }
             let mut receiver =
-                Receiver { node, verbs, egress, config, shared, sources, distances, mtu_proofs, port, now };
+                Receiver { node, verbs, egress, config, shared, sources, distances, port, now };
             more.handle(|datagram| {
                 if let Ok((bytes, meta)) = datagram {
                     // The count of drops is that of the port's own socket.
@@ -320,11 +335,10 @@ impl Engine {
     #[inline]
     fn handle_port(&mut self, shared: &Shared, port: usize) -> Time {
         let now = sys::now();
-        let Engine { ingress, node, verbs, egress, config, mtu_proofs, .. } = self;
+        let Engine { ingress, node, verbs, egress, config, .. } = self;
         let mut counts = ReadCounts::default();
         let Ingress { inboxes, sources, distances, .. } = &mut *ingress;
-        let mut receiver =
-            Receiver { node, verbs, egress, config, shared, sources, distances, mtu_proofs, port, now };
+        let mut receiver = Receiver { node, verbs, egress, config, shared, sources, distances, port, now };
         inboxes[port].handle(|datagram| match datagram {
             Ok((bytes, meta)) => {
                 counts.add(bytes, &meta);
@@ -333,7 +347,7 @@ impl Engine {
             Err(cause) => receiver.egress.net.causes.add(cause, 1),
         });
         ingress.order.handled(port);
-        ingress.unsampled += counts.bytes + counts.datagrams * OVERHEAD as usize;
+        ingress.unsampled += counts.bytes + counts.datagrams * PACKET_MEMORY as usize;
         // Feedback comes in pairs, which are too few for GRO to pay.
         if !ingress.watching && counts.data > 0 {
             egress.net.ports[port].rx.adapt_gro(counts.packets);
@@ -379,7 +393,6 @@ struct Receiver<'a> {
     /// Names for the addresses of strangers.
     sources: &'a RandomState,
     distances: &'a mut Distances,
-    mtu_proofs: &'a mut [MtuProof],
     port: usize,
     now: Time,
 }
@@ -485,9 +498,6 @@ impl Receiver<'_> {
         let Some(slot) = slot else { return Err(Cause::UnknownQp) };
         let numbers_own = peer.is_some_and(|peer| peer.numbering.is_own());
         self.note_differences(bytes, numbers_own);
-        if let (Body::Sack(sack), false) = (&packet.body, self.mtu_proofs.is_empty()) {
-            self.mtu_proofs.iter_mut().for_each(|proof| proof.on_sack(slot, sack));
-        }
         let Receiver { node, verbs, egress, shared, now, .. } = self;
         let mut host = Environment { verbs, egress, shared, payload, now: *now };
         node.handle(*now, slot, &received, bytes.len() as u32, &mut host);

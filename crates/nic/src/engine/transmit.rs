@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use openmrc_transport::mrc::QueuePair;
 use openmrc_transport::node::{NodeTransmit, Place};
 use openmrc_transport::{Fatal, Time};
 
@@ -52,24 +51,8 @@ impl Engine {
         }
         // After the call above: a later post notifies the engine again.
         if self.verbs.take_awaited_receive(place) {
-            self.offer_waiting(shared, now, place);
-        }
-    }
-
-    /// Offers the message that waits for a receive again.
-    fn offer_waiting(&mut self, shared: &Shared, now: Time, place: Place) {
-        self.with_node(shared, now, |node, host| {
-            node.update_with(place, host, |qp: &mut QueuePair, host| qp.receives_posted(now, host));
-        });
-        self.egress.send_waiting(now);
-    }
-
-    /// Refuses the messages that have waited for a receive for too long.
-    #[cold]
-    pub(super) fn refuse_overdue(&mut self, shared: &Shared, now: Time) {
-        while let Some(place) = self.verbs.overdue(now) {
-            self.offer_waiting(shared, now, place);
-            self.verbs.wait_is_over(place);
+            self.with_node(shared, now, |node, host| node.receives_posted(now, place, host));
+            self.egress.send_waiting(now);
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use openmrc_transport::node::{PeerId, Place};
-use openmrc_transport::{NoReceive, SendDone, SendStatus, Time, WorkRequest};
+use openmrc_transport::{SendDone, SendStatus, WorkRequest};
 use smallvec::SmallVec;
 
 use crate::attr::QpAttr;
@@ -30,8 +30,6 @@ pub(crate) struct Verbs {
     pub failed: Vec<Place>,
     /// Completion queues that have overrun in this turn.
     pub overruns: Vec<u32>,
-    /// When the first message that waits for a receive is refused.
-    pub next_refusal: Time,
     /// Completions of receives that become visible at the end of the turn, when their acknowledgements are sent.
     pub held_receives: Vec<HeldReceive>,
 }
@@ -54,8 +52,6 @@ pub(crate) struct QpIo {
     pub sends: SendRing,
     /// A send that failed here, and how: its completion says so instead of "flushed".
     pub local_error: Option<(u64, Status)>,
-    /// A message with immediate waits for a receive: when it is refused.
-    waits_until: Option<Time>,
     /// The application has destroyed it; it still answers its peer.
     pub is_retired: bool,
 }
@@ -122,7 +118,6 @@ impl QpIo {
             link: None,
             sends: SendRing::new(shared.cap.max_send_wr),
             local_error: None,
-            waits_until: None,
             is_retired: false,
             shared,
         }
@@ -163,7 +158,6 @@ impl Verbs {
             count: 0,
             failed: Vec::new(),
             overruns: Vec::new(),
-            next_refusal: Time::NEVER,
             held_receives: Vec::new(),
         }
     }
@@ -187,10 +181,10 @@ impl Verbs {
         self.qps[place] = Some(Box::new(io));
     }
 
-    pub fn remove(&mut self, place: Place) -> bool {
+    pub fn remove(&mut self, place: Place) -> Option<Box<QpIo>> {
         let gone = self.qps.get_mut(place as usize).and_then(Option::take);
         self.count -= usize::from(gone.as_ref().is_some_and(|io| !io.is_retired));
-        gone.is_some()
+        gone
     }
 
     /// The application has destroyed a queue pair, which still answers its peer.
@@ -282,33 +276,6 @@ impl Verbs {
             }
         }
         io.local_error.is_some()
-    }
-
-    /// A message with immediate has found no receive.
-    #[cold]
-    pub fn without_receive(&mut self, now: Time, place: Place) -> NoReceive {
-        let Some(io) = self.get_mut(place) else { return NoReceive::Refused };
-        let until = io.waits_until.or_else(|| io.attr.receive_wait_until(now));
-        let Some(until) = until.filter(|&until| until > now) else { return NoReceive::Refused };
-        io.waits_until = Some(until);
-        self.next_refusal = self.next_refusal.min(until);
-        NoReceive::Waits
-    }
-
-    /// A message with immediate has found its receive.
-    #[inline]
-    pub fn wait_is_over(&mut self, place: Place) {
-        if let Some(io) = self.get_mut(place) {
-            io.waits_until = None;
-        }
-    }
-
-    /// A queue pair whose message has waited for too long; if there is none, computes the next such time.
-    pub fn overdue(&mut self, now: Time) -> Option<Place> {
-        let waits = |(place, io): (Place, &QpIo)| Some((io.waits_until?, place));
-        let (until, place) = self.iter().filter_map(waits).min().unwrap_or((Time::NEVER, 0));
-        self.next_refusal = until;
-        (until <= now).then_some(place)
     }
 
     /// Whether a message of this queue pair has waited for a receive, and receives were posted since.

@@ -1,15 +1,22 @@
 //! The record of a run as columns: links, paths, time series, log, captured packets.
 
 use openmrc_fabric::Fabric;
-use openmrc_sim::spec::names;
-use openmrc_sim::{Change, LogEvent, Recorder};
+use openmrc_scenario::run::Change;
+use openmrc_scenario::{Totals, names};
+use openmrc_sim::{LogEvent, Recorder};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
+use super::rows::{CapturedPacket, LogEntry, PySeries};
 use super::{Columns, PySimulation};
 
-/// One log entry: time, kind, place, host, peer, entropy value, plane, value of the change.
-type LogRow = (u64, &'static str, String, Option<u32>, Option<u32>, Option<u32>, Option<u32>, Option<f64>);
+/// The kind of a fault in the log, and its probability or share.
+fn change_of(change: Change) -> (&'static str, Option<f64>) {
+    match change {
+        Change::Down | Change::Up => (change.name(), None),
+        Change::Loss(value) | Change::BitErrors(value) | Change::Slow(value) => (change.name(), Some(value)),
+    }
+}
 
 impl PySimulation {
     fn recorder(&self) -> Option<&Recorder> {
@@ -36,8 +43,10 @@ impl PySimulation {
 #[pymethods]
 impl PySimulation {
     /// Place and counters of every link in both directions, up before down.
-    fn links<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (fabric, results) = (self.fabric(), self.world.results());
+    fn links<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.results();
+        let port_bytes = self.results.as_ref().map_or(&[][..], |results| &results.port_bytes);
+        let fabric = self.fabric();
         let ports = || (0..fabric.links()).flat_map(|link| self.world.link_ports(link));
         let links = || (0..fabric.links()).filter_map(|number| fabric.link(number));
         let both = |value: u64| [value, value];
@@ -47,7 +56,7 @@ impl PySimulation {
         columns.add("lower", links().flat_map(|l| both(l.lower.into())))?;
         columns.add("uplink", links().flat_map(|l| both(l.uplink.into())))?;
         columns.add("down", links().flat_map(|_| [0, 1]))?;
-        columns.add("bytes", ports().map(|port| results.port_bytes[port as usize]))?;
+        columns.add("bytes", ports().map(|port| port_bytes[port as usize]))?;
         let counters = self.recorder().map_or(&[][..], |r| &r.ports);
         if !counters.is_empty() {
             let of = |port: u32| counters[port as usize];
@@ -88,15 +97,14 @@ impl PySimulation {
         Ok(columns.done())
     }
 
-    /// The time series: the number of values per sample in `placed`, `placed_by_plane`, `groups` and `sent`, then the
-    /// columns. A group has three values: sent, waiting, longest. `waiting` is as wide as `sent`.
-    fn series<'py>(&self, py: Python<'py>) -> PyResult<Option<([usize; 4], Bound<'py, PyDict>)>> {
+    /// The time series, if one was taken.
+    fn series(&self, py: Python<'_>) -> PyResult<Option<PySeries>> {
         let Some(series) = self.recorder().map(|r| &r.series).filter(|s| !s.time.is_empty()) else {
             return Ok(None);
         };
         let mut columns = Columns::new(py);
         columns.add("time_ps", series.time.iter().copied())?;
-        for (index, (name, _)) in openmrc_sim::Totals::default().named().into_iter().enumerate() {
+        for (index, (name, _)) in Totals::default().named().into_iter().enumerate() {
             columns.add(name, series.totals.iter().map(|totals| totals.named()[index].1))?;
         }
         columns.add("placed", series.placed.iter().copied())?;
@@ -104,55 +112,52 @@ impl PySimulation {
         columns.add("groups", series.groups.iter().flatten().copied())?;
         columns.add("sent", series.sent.iter().copied())?;
         columns.add("waiting", series.waiting.iter().copied())?;
-        Ok(Some((series.widths, columns.done())))
+        let [patterns, planes, groups, _] = series.widths;
+        Ok(Some(PySeries { patterns, planes, groups, columns: columns.done().unbind() }))
     }
 
-    /// The log, and the number of entries that did not fit.
-    fn log(&self) -> (Vec<LogRow>, u64) {
-        let Some(recorder) = self.recorder() else { return (Vec::new(), 0) };
+    /// The log.
+    fn log(&self) -> Vec<LogEntry> {
         let fabric = self.fabric();
-        let row = |&(time, what): &(openmrc_transport::Time, LogEvent)| -> LogRow {
+        let entry = |&(time, what): &(openmrc_transport::Time, LogEvent)| -> LogEntry {
+            let any = LogEntry { time_ps: time.0, ..LogEntry::default() };
             match what {
                 LogEvent::Fault(target, change) => {
-                    let name = names::target_name(fabric, target);
-                    let (kind, value) = match change {
-                        Change::Down => ("down", None),
-                        Change::Up => ("up", None),
-                        Change::Loss(p) => ("loss", Some(p)),
-                        Change::BitErrors(p) => ("bit-errors", Some(p)),
-                        Change::Slow(share) => ("slow", Some(share)),
-                    };
-                    (time.0, kind, name, None, None, None, None, value)
+                    let (kind, value) = change_of(change);
+                    LogEntry { kind, place: names::target_name(fabric, target), value, ..any }
                 }
                 LogEvent::Routing { port, withdrawn } => {
                     let kind = if withdrawn { "route-withdrawn" } else { "route-restored" };
-                    (time.0, kind, self.port_name(port), None, None, None, None, None)
+                    LogEntry { kind, place: self.port_name(port), ..any }
                 }
-                LogEvent::Path { host, peer, ev, plane, good } => {
-                    let kind = if good { "ev-good" } else { "ev-bad" };
-                    let (host, peer) = (Some(host), Some(peer));
-                    (time.0, kind, String::new(), host, peer, Some(ev), Some(plane.into()), None)
-                }
+                LogEvent::Path { host, peer, ev, plane, good } => LogEntry {
+                    kind: if good { "ev-good" } else { "ev-bad" },
+                    host: Some(host),
+                    peer: Some(peer),
+                    ev: Some(ev),
+                    plane: Some(plane.into()),
+                    ..any
+                },
                 LogEvent::PeerPorts { host, peer, up } => {
                     let planes: Vec<_> = up.iter().map(|plane| plane.to_string()).collect();
-                    let planes = format!("planes {}", planes.join(", "));
-                    (time.0, "peer-ports", planes, Some(host), Some(peer), None, None, None)
+                    let place = format!("planes {}", planes.join(", "));
+                    LogEntry { kind: "peer-ports", place, host: Some(host), peer: Some(peer), ..any }
                 }
                 LogEvent::Failed { host, peer } => {
-                    (time.0, "qp-failed", String::new(), Some(host), Some(peer), None, None, None)
+                    LogEntry { kind: "qp-failed", host: Some(host), peer: Some(peer), ..any }
                 }
             }
         };
-        (recorder.log.iter().map(row).collect(), recorder.log_missed)
+        self.recorder().map_or_else(Vec::new, |recorder| recorder.log.iter().map(entry).collect())
     }
 
-    /// Packets captured since the last call: time in picoseconds, port, length on the wire, and the first `snaplen`
-    /// bytes.
-    fn captured<'py>(
-        &mut self,
-        py: Python<'py>,
-        snaplen: usize,
-    ) -> Vec<(u64, u32, usize, Bound<'py, PyBytes>)> {
+    /// Entries that the log had no room for.
+    fn log_missed(&self) -> u64 {
+        self.recorder().map_or(0, |recorder| recorder.log_missed)
+    }
+
+    /// Packets captured since the last call, `snaplen` bytes of each.
+    fn captured(&mut self, py: Python<'_>, snaplen: usize) -> Vec<CapturedPacket> {
         let taken = match self.world.recorder_mut().and_then(|r| r.capture.as_mut()) {
             Some(capture) => capture.take(),
             None => Vec::new(),
@@ -162,7 +167,12 @@ impl PySimulation {
             .map(|packet| {
                 let bytes = self.world.frame(packet);
                 let kept = &bytes[..bytes.len().min(snaplen)];
-                (packet.time.0, packet.port, bytes.len(), PyBytes::new(py, kept))
+                CapturedPacket {
+                    time_ps: packet.time.0,
+                    port: packet.port,
+                    length: bytes.len(),
+                    data: PyBytes::new(py, kept).unbind(),
+                }
             })
             .collect()
     }

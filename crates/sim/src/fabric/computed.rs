@@ -4,11 +4,11 @@
 
 use std::collections::VecDeque;
 
+use openmrc_scenario::run::Overflow;
 use openmrc_transport::PortSet;
 
 use super::ports::{Fate, NO_BACKLOG, Port, Ports};
 use crate::clock::Clock;
-use crate::config::Overflow;
 use crate::event::{Event, flag};
 use crate::long_queue::{Backlog, LongQueue};
 use crate::stats::Stats;

@@ -1,12 +1,12 @@
 //! Ports that lose packets or are slow, and which packets they lose.
 
+use openmrc_scenario::run::{Change, Encapsulation};
+
 use std::collections::HashMap;
 
 use super::ports::{Port, port_flag};
-use crate::config::Encapsulation;
 use crate::event::Event;
 use crate::hash::chance;
-use crate::schedule::Change;
 
 /// Probabilities of losing a packet and of damaging a bit.
 #[derive(Clone, Copy, Default)]

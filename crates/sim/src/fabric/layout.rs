@@ -2,8 +2,8 @@
 //! changes during a run.
 
 use openmrc_fabric::{End, EvLayout, Fabric, Node};
+use openmrc_scenario::run::NetworkConfig;
 
-use crate::config::NetworkConfig;
 use std::sync::Arc;
 
 use crate::division::Division;

@@ -19,6 +19,7 @@ mod routing;
 
 use std::sync::Arc;
 
+use openmrc_scenario::run::{Change, FaultEvent, NetworkConfig, Target};
 use openmrc_transport::PortSet;
 
 use self::impairments::Impairments;
@@ -29,12 +30,10 @@ use self::ports::{Ports, port_flag};
 use self::queued::Queued;
 use self::routing::Routes;
 use crate::clock::Clock;
-use crate::config::NetworkConfig;
 use crate::event::{Event, Kind};
 use crate::groups::Groups;
 use crate::long_queue::LongQueue;
 use crate::record::LogEvent;
-use crate::schedule::{Change, Fault, Target};
 use crate::stats::Stats;
 
 /// A host's port that lost its carrier or got it back.
@@ -69,7 +68,7 @@ pub(crate) struct FabricState {
     model: PortModel,
     routes: Routes,
     impairments: Impairments,
-    faults: Arc<[Fault]>,
+    faults: Arc<[FaultEvent]>,
     /// Arrivals have to be checked: a port is, or has been, down or lossy, or packets are captured.
     pub checks_arrivals: bool,
 }
@@ -81,7 +80,7 @@ impl FabricState {
         layout: &Arc<Layout>,
         groups: &Groups,
         partition: u32,
-        faults: &Arc<[Fault]>,
+        faults: &Arc<[FaultEvent]>,
     ) -> Self {
         let ports = Ports::new(config, layout, groups, partition);
         FabricState {
@@ -180,7 +179,7 @@ impl FabricState {
     }
 
     /// An entry of the schedule of faults.
-    pub fn fault(&self, index: u32) -> Fault {
+    pub fn fault(&self, index: u32) -> FaultEvent {
         self.faults[index as usize]
     }
 

@@ -1,5 +1,6 @@
 //! The two port models behind one type. This is the only place that tells them apart.
 
+use openmrc_scenario::run::NetworkConfig;
 use openmrc_transport::PortSet;
 
 use super::computed::Computed;
@@ -7,7 +8,6 @@ use super::layout::{Layout, UNCONNECTED};
 use super::ports::{Fate, Ports};
 use super::queued::Queued;
 use crate::clock::Clock;
-use crate::config::NetworkConfig;
 use crate::event::Event;
 use crate::long_queue::LongQueue;
 use crate::stats::Stats;

@@ -4,11 +4,11 @@
 use std::ops::{Index, IndexMut};
 
 use openmrc_fabric::{End, Node};
+use openmrc_scenario::run::{EcnMarking, NetworkConfig, SwitchConfig};
 use prefetch_index::prefetch_index;
 
 use super::layout::{Layout, UNCONNECTED};
 use crate::clock::Clock;
-use crate::config::{EcnMarking, NetworkConfig, SwitchConfig};
 use crate::event::{Event, flag};
 use crate::groups::{Address, Groups};
 use crate::hash::chance;

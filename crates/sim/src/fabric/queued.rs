@@ -4,12 +4,12 @@
 
 use std::collections::VecDeque;
 
+use openmrc_scenario::run::{NetworkConfig, Overflow, PfcConfig, Scheduling, SwitchConfig};
 use openmrc_transport::PortSet;
 
 use super::layout::{Layout, UNCONNECTED};
 use super::ports::{Fate, Port, Ports, port_flag};
 use crate::clock::Clock;
-use crate::config::{NetworkConfig, Overflow, PfcConfig, Scheduling, SwitchConfig};
 use crate::event::{Event, Kind, flag};
 use crate::stats::Stats;
 

@@ -7,11 +7,11 @@ use std::ops::Range;
 use super::layout::{Layout, SwitchInfo, UNCONNECTED};
 use super::port_model::PortModel;
 use super::ports::Ports;
+use openmrc_scenario::run::{NetworkConfig, Routing, RoutingReaction};
 use openmrc_transport::Span;
 use openmrc_transport::random::mix;
 
 use crate::clock::Clock;
-use crate::config::{NetworkConfig, Routing, RoutingReaction};
 use crate::event::{Event, Kind};
 use crate::record::LogEvent;
 

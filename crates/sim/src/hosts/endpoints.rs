@@ -4,20 +4,23 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use openmrc_fabric::{EvLayout, Fabric, path::EvError, path::Path};
+use openmrc_scenario::RunError;
+use openmrc_scenario::run::{
+    AdaptiveConfig, Encapsulation, MrcConfig, MrcCongestion, NetworkConfig, Overflow, Routing, SoftwareHosts,
+    SwitchConfig, TransportConfig,
+};
 use openmrc_transport::mrc::{
     self, Capabilities, CcProfile, LoadBalancing, NsccParams, PathConfig, PathModel, QpConfig, SackBatching,
     SwiftParams,
 };
 use openmrc_transport::node::{NodeConfig, PressureConfig};
+use openmrc_transport::presets::software;
 use openmrc_transport::random::mix;
 use openmrc_transport::rocev2::RcConfig;
-use openmrc_transport::{EvProfile, PathEntry, PortSet, Span, Time};
+use openmrc_transport::{EvProfile, PathEntry, PortSet, Time};
 use openmrc_wire::{Ev, Packet};
 
 use super::queue_pair::QueuePair;
-use crate::config::{Encapsulation, NetworkConfig, Overflow, Routing, SoftwareHosts, SwitchConfig};
-use crate::scenario::ScenarioError;
-use crate::transport::{AdaptiveConfig, MrcConfig, MrcCongestion, TransportConfig};
 
 /// Headers of a UET data packet beyond MRC's 40 bytes: PDS 12 and SES 44, no security (UET 1.0).
 const UET_MORE: u32 = 12 + 44 - 40;
@@ -61,11 +64,6 @@ enum Template {
     Rocev2(RcConfig),
 }
 
-/// Settings of queue pairs and nodes in software, as at the endpoint (`DeviceConfig`, `QpAttr`).
-const SOFTWARE_ACK_EVERY_BYTES: u32 = 128 << 10;
-const SOFTWARE_ACK_DELAY: Span = Span::from_micros(50);
-const LOOK_AT_BUFFERS: Span = Span::from_micros(500);
-
 /// Most paths of a profile. Of more paths an even selection is taken.
 const MOST_PATHS: u64 = 8192;
 /// Entropy values of a port if switches hash them.
@@ -76,7 +74,7 @@ impl Endpoints {
         config: &NetworkConfig,
         switch: &SwitchConfig,
         transport: &TransportConfig,
-    ) -> Result<Self, ScenarioError> {
+    ) -> Result<Self, RunError> {
         let fabric = config.fabric;
         let settings = match transport {
             TransportConfig::Mrc(mrc) => Cow::Borrowed(mrc),
@@ -156,12 +154,12 @@ impl Endpoints {
         template.responder.mpr_dest = settings.mpr;
         template.caps = Capabilities { trim_nack: trimming, ..Capabilities::OWN };
         if config.software.is_some() {
-            template.responder.ack_every_bytes = SOFTWARE_ACK_EVERY_BYTES;
-            template.responder.ack_delay = SOFTWARE_ACK_DELAY;
+            template.responder.ack_every_bytes = software::ACK_EVERY_BYTES;
+            template.responder.ack_delay = software::ACK_DELAY;
             template.responder.batching = SackBatching::Turn;
-            template.requestor.timeout = QpConfig::timeout_from_exponent(14);
+            template.requestor.timeout = QpConfig::timeout_from_exponent(software::TIMEOUT);
         }
-        template.validate().map_err(|e| ScenarioError::Range {
+        template.validate().map_err(|e| RunError::Range {
             name: e.name,
             value: e.value,
             allowed: e.allowed,
@@ -227,10 +225,7 @@ impl Endpoints {
 }
 
 /// Bytes of the two queue pairs of a connection between two hosts, one message posted.
-pub(crate) fn queue_pair_bytes(
-    config: &NetworkConfig,
-    transport: &TransportConfig,
-) -> Result<u64, ScenarioError> {
+pub(crate) fn queue_pair_bytes(config: &NetworkConfig, transport: &TransportConfig) -> Result<u64, RunError> {
     let switch = config.switch.unwrap_or_else(|| config.default_switch());
     let endpoints = Endpoints::new(config, &switch, transport)?;
     let bytes = |role| {
@@ -251,7 +246,7 @@ fn node_config(config: &NetworkConfig, destination_control: bool) -> NodeConfig 
     };
     let ports = PortSet::first(planes as usize);
     if let Some(SoftwareHosts { burst, base_rtt, .. }) = config.software {
-        let pressure = PressureConfig::Buffers { interval: LOOK_AT_BUFFERS };
+        let pressure = PressureConfig::Buffers { interval: software::LOOK_AT_BUFFERS };
         return NodeConfig {
             seed: mix(config.seed),
             ..NodeConfig::software(ports, base_rtt, burst, pressure)

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use openmrc_transport::node::{Buffers, NodeHost, PeerId, QpId, Route};
+use openmrc_transport::node::{Buffers, NodeHost, PeerId, QpId, ReceiveQueueEmpty, Route};
 use openmrc_transport::{
-    AccessError, EvEvent, Fatal, NoReceive, PathId, PortSet, RecvDone, SendDone, Time, TrafficClass, Transmit,
+    AccessError, EvEvent, Fatal, PathId, PortSet, RecvDone, SendDone, Time, TrafficClass, Transmit,
 };
 use openmrc_wire::{Ev, Packet};
 
@@ -150,7 +150,7 @@ impl NodeHost for Environment<'_> {
         self.common.completions.done.push(done);
     }
 
-    fn recv_done(&mut self, _qp: QpId, _done: RecvDone) -> Result<(), NoReceive> {
+    fn recv_done(&mut self, _qp: QpId, _done: RecvDone) -> Result<(), ReceiveQueueEmpty> {
         Ok(())
     }
 

@@ -26,6 +26,8 @@ mod receive_buffers;
 use std::ops::Range;
 use std::sync::Arc;
 
+use openmrc_scenario::HostTotals;
+use openmrc_scenario::run::NetworkConfig;
 use openmrc_transport::{Received, Time, Trim};
 use openmrc_wire::Ev;
 use openmrc_workload::Connection;
@@ -35,14 +37,12 @@ pub(crate) use self::endpoints::Endpoints;
 use self::environment::{Common, Completions, ENDPOINT, Environment};
 use self::host::SimHost;
 use self::posts::End;
-pub(crate) use self::posts::Posts;
+pub(crate) use self::posts::{Fate, Posts};
 use self::prefetch::Prefetcher;
 use self::receive_buffers::ReceiveBuffers;
 use crate::clock::Clock;
-use crate::config::NetworkConfig;
 use crate::event::{Event, Kind, flag};
 use crate::fabric::{CarrierChange, FabricState};
-use crate::results::HostTotals;
 use crate::slab::Slab;
 use crate::stats::Stats;
 

@@ -1,5 +1,6 @@
 //! Messages are given to queue pairs when they are due, and completions come back.
 
+use openmrc_scenario::HostTotals;
 use openmrc_transport::node::Place;
 use openmrc_transport::{PostError, SendStatus, Time};
 
@@ -9,7 +10,6 @@ use super::posts::{End, Posts};
 use crate::clock::Clock;
 use crate::event::Kind;
 use crate::fabric::FabricState;
-use crate::results::HostTotals;
 use crate::stats::Stats;
 
 impl Hosts {
@@ -17,7 +17,7 @@ impl Hosts {
     pub fn post_due(&mut self, index: u32, clock: &mut Clock, fabric: &mut FabricState, stats: &mut Stats) {
         let message = &mut self.common.posts.messages[index as usize];
         let number = message.connection;
-        if message.bytes == 0 {
+        if message.is_computation() {
             self.common.posts.finish_computation(index, clock);
             return;
         }

@@ -1,5 +1,5 @@
-//! Messages and connections: when messages are due, what waits for them, and when their connection can close. It knows
-//! nothing of queue pairs.
+//! Tasks and connections: when computations and messages are due, what waits for them, and when a connection can close.
+//! It knows nothing of queue pairs.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use prefetch_index::prefetch_index;
 
 use openmrc_transport::node::Place;
 use openmrc_transport::{Time, WorkRequest};
-use openmrc_workload::{Connection, Workload};
+use openmrc_workload::{Connection, Task, Workload};
 
 use crate::clock::Clock;
 use crate::event::{Event, Kind, flag};
 use crate::memory::address_of;
-use crate::results::MessageResult;
 
-/// State of a message.
+/// State of a task: a message, or a computation, which has no bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MessageState {
+    /// The connection; of a computation its host.
     pub connection: u32,
     pub bytes: u32,
     /// Bytes placed at the responder.
@@ -32,6 +32,10 @@ pub(super) struct MessageState {
 }
 
 impl MessageState {
+    pub const fn is_computation(&self) -> bool {
+        self.bytes == 0
+    }
+
     /// The work request for message number `index`, which this is.
     pub fn work_request(&self, index: u32) -> WorkRequest {
         WorkRequest {
@@ -41,6 +45,32 @@ impl MessageState {
             rkey: 1,
             imm: None,
             solicited: false,
+        }
+    }
+}
+
+/// What became of a task.
+pub(crate) struct Fate {
+    /// Its hosts.
+    pub ends: Connection,
+    /// Length of a message; 0 for a computation.
+    pub bytes: u32,
+    pub posted: Time,
+    pub delivered: Time,
+    pub completed: Time,
+    pub failed: bool,
+}
+
+impl Fate {
+    /// The fate of both parts of a message.
+    fn with(self, other: Fate) -> Fate {
+        Fate {
+            ends: self.ends,
+            bytes: self.bytes + other.bytes,
+            posted: self.posted.min(other.posted),
+            delivered: self.delivered.max(other.delivered),
+            completed: self.completed.max(other.completed),
+            failed: self.failed || other.failed,
         }
     }
 }
@@ -134,7 +164,7 @@ impl Dependents {
         if workload.dependencies.is_empty() {
             return Dependents::default();
         }
-        let mut first = vec![0u32; workload.messages.len() + 1];
+        let mut first = vec![0u32; workload.tasks.len() + 1];
         for &(_, after) in &workload.dependencies {
             first[after as usize + 1] += 1;
         }
@@ -167,16 +197,22 @@ impl Posts {
             .map(|&ends| ConnectionState { ends, left: 0, waiting: Vec::new() })
             .collect();
         let mut messages: Vec<_> = workload
-            .messages
+            .tasks
             .iter()
-            .map(|m| {
-                connections[m.connection as usize].left += 1;
+            .map(|task| {
+                let (connection, bytes) = match *task {
+                    Task::Compute { host, .. } => (host, 0),
+                    Task::Send { connection, bytes, .. } => {
+                        connections[connection as usize].left += 1;
+                        (connection, bytes)
+                    }
+                };
                 MessageState {
-                    connection: m.connection,
-                    bytes: m.bytes,
+                    connection,
+                    bytes,
                     placed: 0,
                     waits_for: 0,
-                    posted: m.start.0,
+                    posted: task.start().0,
                     delivered: u64::MAX,
                     completed: u64::MAX,
                     failed: false,
@@ -186,9 +222,15 @@ impl Posts {
         for &(message, _) in &workload.dependencies {
             messages[message as usize].waits_for += 1;
         }
-        let computes = workload.messages.iter().any(|m| m.bytes == 0);
-        let computing_time =
-            if computes { workload.messages.iter().map(|m| m.takes.0).collect() } else { Vec::new() };
+        let takes = |task: &Task| match *task {
+            Task::Compute { takes, .. } => Some(takes.0),
+            Task::Send { .. } => None,
+        };
+        let computing_time = if workload.tasks.iter().any(|task| takes(task).is_some()) {
+            workload.tasks.iter().map(|task| takes(task).unwrap_or(0)).collect()
+        } else {
+            Vec::new()
+        };
         let dependents = Dependents::new(workload);
         let places = vec![NOT_MADE; 2 * connections.len()];
         let plan = Arc::new(Plan { dependents, computing_time, parts });
@@ -198,6 +240,14 @@ impl Posts {
     /// The hosts at the ends of a connection.
     pub fn ends(&self, connection: u32) -> Connection {
         self.connections[connection as usize].ends
+    }
+
+    /// The hosts at which a task begins and ends.
+    fn ends_of(&self, message: &MessageState) -> Connection {
+        match message.is_computation() {
+            true => Connection { src: message.connection, dst: message.connection },
+            false => self.ends(message.connection),
+        }
     }
 
     /// The place of an end's queue pair, if it has one.
@@ -237,41 +287,36 @@ impl Posts {
         self.finished
     }
 
-    /// By message of the scenario. One that was split is delivered and completed when its last part is. `of_host` has
+    /// By task of the workload. A message that was split is delivered and completed when its last part is. `of_host` has
     /// the posts of the partition that a host belongs to.
-    pub fn results<'a>(&self, of_host: impl Fn(u32) -> &'a Posts) -> Vec<MessageResult> {
-        let results = self.messages.iter().enumerate().map(|(index, message)| {
-            let Connection { src, dst } = self.ends(message.connection);
-            let (sent, received) = (&of_host(src).messages[index], &of_host(dst).messages[index]);
-            MessageResult {
+    pub fn fates<'a>(&self, of_host: impl Fn(u32) -> &'a Posts) -> impl Iterator<Item = Fate> {
+        let fate = move |index: usize| {
+            let message = &self.messages[index];
+            let ends = self.ends_of(message);
+            let (sent, received) = (&of_host(ends.src).messages[index], &of_host(ends.dst).messages[index]);
+            Fate {
+                ends,
+                bytes: message.bytes,
                 posted: Time(sent.posted),
                 delivered: Time(received.delivered),
                 completed: Time(sent.completed),
                 failed: sent.failed,
             }
-        });
-        if self.plan.parts.is_empty() {
-            return results.collect();
-        }
-        let results: Vec<_> = results.collect();
-        let whole = |ends: &[u32]| {
-            let parts = &results[ends[0] as usize..ends[1] as usize];
-            let latest =
-                |time: fn(&MessageResult) -> Time| parts.iter().map(time).max().unwrap_or(Time::NEVER);
-            MessageResult {
-                posted: parts.iter().map(|p| p.posted).min().unwrap_or(Time::NEVER),
-                delivered: latest(|p| p.delivered),
-                completed: latest(|p| p.completed),
-                failed: parts.iter().any(|p| p.failed),
-            }
         };
-        self.plan.parts.windows(2).map(whole).collect()
+        let parts = &self.plan.parts;
+        let tasks = if parts.is_empty() { self.messages.len() } else { parts.len() - 1 };
+        (0..tasks).map(move |task| match parts.get(task..task + 2) {
+            Some(&[from, to]) => {
+                (from as usize + 1..to as usize).map(&fate).fold(fate(from as usize), Fate::with)
+            }
+            _ => fate(task),
+        })
     }
 
     /// Schedules every message of these hosts that waits for no other.
     pub fn schedule(&self, hosts: &Range<u32>, clock: &mut Clock) {
         for (index, message) in (0..).zip(&self.messages) {
-            if message.waits_for == 0 && hosts.contains(&self.ends(message.connection).src) {
+            if message.waits_for == 0 && hosts.contains(&self.ends_of(message).src) {
                 self.schedule_one(index, message.posted, clock);
             }
         }
@@ -279,7 +324,7 @@ impl Posts {
 
     /// Schedules a message for `time`, or for the end of its computation if it is one.
     fn schedule_one(&self, index: u32, time: u64, clock: &mut Clock) {
-        let source = self.ends(self.messages[index as usize].connection).src;
+        let source = self.ends_of(&self.messages[index as usize]).src;
         clock.push_at_host(time + self.computing_time(index), Kind::Post, index, source);
     }
 
@@ -302,10 +347,10 @@ impl Posts {
     ///
     /// Only the host that sends a message counts what it waits for. Another host tells it no faster than by a packet.
     pub(super) fn release(&mut self, index: u32, clock: &mut Clock) {
-        let here = self.ends(self.messages[index as usize].connection).dst;
+        let here = self.ends_of(&self.messages[index as usize]).dst;
         for i in 0..self.plan.dependents.of(index).len() {
             let waiter = self.plan.dependents.of(index)[i];
-            let source = self.ends(self.messages[waiter as usize].connection).src;
+            let source = self.ends_of(&self.messages[waiter as usize]).src;
             if source == here {
                 self.released(waiter, clock);
             } else {

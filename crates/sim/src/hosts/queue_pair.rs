@@ -1,12 +1,11 @@
 //! A queue pair of either transport.
 
+use openmrc_scenario::HostTotals;
 use openmrc_transport::Pressure;
 use openmrc_transport::{
     Fatal, Host, PortSet, PostError, Readiness, Received, Time, Transmit, Transport, WorkRequest,
 };
 use openmrc_transport::{mrc, rocev2};
-
-use crate::results::HostTotals;
 
 /// A queue pair. A match costs less than an indirect call.
 pub(super) enum QueuePair {
@@ -51,6 +50,12 @@ impl Transport for QueuePair {
     }
     fn abort(&mut self, now: Time, why: Fatal, host: &mut dyn Host) {
         each!(self, qp => qp.abort(now, why, host))
+    }
+    fn retire(&mut self, now: Time, host: &mut dyn Host) {
+        each!(self, qp => qp.retire(now, host))
+    }
+    fn receives_posted(&mut self, now: Time, host: &mut dyn Host) {
+        each!(self, qp => qp.receives_posted(now, host))
     }
     #[inline]
     fn is_waiting(&self) -> bool {

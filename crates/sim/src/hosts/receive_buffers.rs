@@ -1,14 +1,9 @@
 //! Receive buffers of a host whose NIC is software: as the sockets of the endpoint, one for each port, and one
 //! processor that takes what is in them in the order of arrival.
 
+use openmrc_scenario::run::SoftwareHosts;
 use openmrc_transport::node::Buffers;
-
-use crate::config::SoftwareHosts;
-
-/// Host memory that a packet takes beside its own bytes, as at the endpoint.
-const OVERHEAD: u64 = 1024;
-/// Most bytes handled from one look at the buffers to the next, as at the endpoint.
-const BYTES_PER_SAMPLE: u64 = 256 << 10;
+use openmrc_transport::presets::software::{LEAST_PER_LOOK, PACKET_MEMORY};
 
 /// The receive buffer of a port.
 #[derive(Clone, Copy, Default)]
@@ -52,7 +47,7 @@ impl ReceiveBuffers {
     /// A packet has come. When it will be handled, and whether packets before it were dropped; `None` if it does not
     /// fit.
     pub fn put(&mut self, now: u64, port: u8, bytes: u32) -> Option<(u64, bool)> {
-        let memory = u64::from(bytes) + OVERHEAD;
+        let memory = u64::from(bytes) + u64::from(PACKET_MEMORY);
         let port = &mut self.ports[usize::from(port)];
         if port.queued + memory > self.size {
             port.gap = true;
@@ -66,10 +61,10 @@ impl ReceiveBuffers {
 
     /// A packet is taken out to be handled. Whether the node is to be told of an overflow before.
     pub fn take(&mut self, port: u8, bytes: u32, after_gap: bool) -> bool {
-        let memory = u64::from(bytes) + OVERHEAD;
+        let memory = u64::from(bytes) + u64::from(PACKET_MEMORY);
         self.ports[usize::from(port)].queued -= memory;
         self.unsampled += memory;
-        let looks = after_gap || self.unsampled >= BYTES_PER_SAMPLE.min(self.size / 2);
+        let looks = after_gap || self.unsampled >= LEAST_PER_LOOK.min(self.size / 2);
         if looks {
             self.unsampled = 0;
             for port in &mut self.ports {
@@ -90,7 +85,7 @@ impl ReceiveBuffers {
             bytes: self.size * self.ports.len() as u64,
             queued: self.ports.iter().map(|port| port.seen).sum(),
             fill: if count > 0.0 { sum / count } else { 0.0 },
-            packet: self.full_packet + OVERHEAD as u32,
+            packet: self.full_packet + PACKET_MEMORY,
         }
     }
 }

@@ -6,6 +6,7 @@ use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use openmrc_fabric::{AddressPlan, End, EvLayout, Fabric, Path};
+use openmrc_scenario::run::{Encapsulation, NetworkConfig, Overflow};
 use openmrc_transport::Time;
 use openmrc_wire::ip::{Ip, Ipv6};
 use openmrc_wire::link::Ethernet;
@@ -16,17 +17,7 @@ use openmrc_wire::{
 };
 use openmrc_workload::Connection;
 
-use crate::config::{Encapsulation, NetworkConfig, Overflow};
 use crate::event::{Event, flag};
-
-/// Which packets are captured.
-#[derive(Clone, Default, PartialEq, Debug)]
-pub struct CaptureConfig {
-    /// Links, by number in the fabric. Each direction is captured where it ends.
-    pub links: Vec<u32>,
-    /// Packets after which the capture ends.
-    pub most: u64,
-}
 
 /// A packet at the end of a cable.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +36,7 @@ pub struct Captured {
 }
 
 /// Packets captured and not yet taken out.
-pub struct Capture {
+pub struct CaptureBuffer {
     /// Ports that send over the chosen links.
     ports: Arc<HashSet<u32>>,
     /// Packets still to be captured.
@@ -64,9 +55,9 @@ pub(crate) struct Ears {
     packets: Vec<Captured>,
 }
 
-impl Capture {
+impl CaptureBuffer {
     pub(super) fn new(ports: Vec<u32>, most: u64) -> Self {
-        Capture { ports: Arc::new(ports.into_iter().collect()), left: most, packets: Vec::new() }
+        CaptureBuffer { ports: Arc::new(ports.into_iter().collect()), left: most, packets: Vec::new() }
     }
 
     /// Ears for a partition.

@@ -1,8 +1,7 @@
 //! What is noted: entries of the log, counters by port and by path.
 
+use openmrc_scenario::run::{Change, Target};
 use openmrc_transport::PortSet;
-
-use crate::schedule::{Change, Target};
 
 /// Something that the log tells of.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -17,40 +17,18 @@ mod tally;
 
 use std::collections::HashMap;
 
+use openmrc_scenario::Totals;
+use openmrc_scenario::run::RecordConfig;
 use openmrc_transport::Time;
+use openmrc_workload::Workload;
 
-pub use self::capture::{Capture, CaptureConfig, Captured};
+pub use self::capture::{CaptureBuffer, Captured};
 use self::entries::MOST_ENTRIES;
 pub use self::entries::{LogEvent, PathCounters, PortCounters};
+pub use self::series::Series;
 pub(crate) use self::series::{NetworkShape, PortView};
 use self::series::{Placed, Sampler};
-pub use self::series::{Series, SeriesConfig};
 pub(crate) use self::tally::Tally;
-use crate::results::Totals;
-
-/// What a run records.
-#[derive(Clone, Default, PartialEq, Debug)]
-pub struct Record {
-    /// Time series.
-    pub series: Option<SeriesConfig>,
-    /// Log of faults, of routing's reactions, of paths and queue pairs.
-    pub events: bool,
-    /// Counters of losses and marks by port.
-    pub ports: bool,
-    /// Counters by connection and entropy value.
-    pub paths: bool,
-    /// Packets of chosen links.
-    pub capture: Option<CaptureConfig>,
-    /// Where the messages of each pattern end, in the order of the workload. Goodput is recorded by pattern.
-    pub patterns: Vec<u32>,
-}
-
-impl Record {
-    /// Whether nothing is.
-    pub fn is_nothing(&self) -> bool {
-        self.series.is_none() && !self.events && !self.ports && !self.paths && self.capture.is_none()
-    }
-}
 
 /// What has been recorded.
 pub struct Recorder {
@@ -66,16 +44,15 @@ pub struct Recorder {
     /// By connection and entropy value.
     pub paths: HashMap<(u32, u32), PathCounters>,
     /// Packets.
-    pub capture: Option<Capture>,
+    pub capture: Option<CaptureBuffer>,
 }
 
 impl Recorder {
     /// An empty recorder.
-    pub(crate) fn new(record: &Record, network: &NetworkShape<'_>) -> Self {
+    pub(crate) fn new(record: &RecordConfig, patterns: usize, network: &NetworkShape<'_>) -> Self {
         let ports_of = |links: &[u32]| links.iter().flat_map(|&link| (network.link_ports)(link)).collect();
         let link_ports = record.series.as_ref().map_or_else(Vec::new, |series| ports_of(&series.links));
         let sampler = Sampler::new(record.series.as_ref(), link_ports, network);
-        let patterns = record.patterns.len().max(1);
         let ports = if record.ports { network.port_groups.len() } else { 0 };
         Recorder {
             series: sampler.empty_series(patterns, network),
@@ -84,30 +61,23 @@ impl Recorder {
             log_missed: 0,
             ports: vec![PortCounters::default(); ports],
             paths: HashMap::new(),
-            capture: record.capture.as_ref().map(|c| Capture::new(ports_of(&c.links), c.most)),
+            capture: record.capture.as_ref().map(|c| CaptureBuffer::new(ports_of(&c.links), c.most)),
         }
     }
 
-    /// An empty tally for each of `partitions`. `parts` says where messages are split: message `i` is `parts[i] ..
-    /// parts[i + 1]`.
-    pub(crate) fn tallies(
-        &self,
-        record: &Record,
-        (messages, parts): (usize, &[u32]),
-        partitions: u32,
-    ) -> Vec<Tally> {
-        let part = |end: u32| if parts.is_empty() { end } else { parts[end as usize] };
-        let mut pattern_of = vec![0u16; messages];
+    /// An empty tally for each of `partitions`.
+    pub(crate) fn tallies(&self, record: &RecordConfig, workload: &Workload, partitions: u32) -> Vec<Tally> {
+        let mut pattern_of = vec![0u16; workload.tasks.len()];
         let mut from = 0;
-        for (pattern, &end) in record.patterns.iter().enumerate() {
-            let to = part(end) as usize;
+        for (pattern, &end) in workload.pattern_ends.iter().enumerate() {
+            let to = end as usize;
             pattern_of[from..to].fill(pattern.min(usize::from(u16::MAX)) as u16);
             from = to;
         }
         let pattern_of = pattern_of.into();
         let [patterns, planes, ..] = self.series.widths;
         let placed = Placed { by_pattern: vec![0; patterns], by_plane: vec![0; planes] };
-        let ears = self.capture.as_ref().map(Capture::ears);
+        let ears = self.capture.as_ref().map(CaptureBuffer::ears);
         (0..partitions)
             .map(|_| {
                 Tally::new(

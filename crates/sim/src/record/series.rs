@@ -1,23 +1,7 @@
 //! Time series of a run: samples of counters and queues, taken between two slots of the calendar.
 
-use openmrc_transport::Span;
-
-use crate::results::Totals;
-
-/// Which time series are recorded.
-#[derive(Clone, Default, PartialEq, Debug)]
-pub struct SeriesConfig {
-    /// Time between two samples. `None` starts with a short interval and doubles it whenever there are
-    /// [`SeriesConfig::MOST`] samples.
-    pub interval: Option<Span>,
-    /// Links, by number in the fabric, whose load and queues are recorded one by one, up and down.
-    pub links: Vec<u32>,
-}
-
-impl SeriesConfig {
-    /// Number of samples at which an interval that was not given doubles.
-    pub const MOST: usize = 1024;
-}
+use openmrc_scenario::Totals;
+use openmrc_scenario::run::SeriesConfig;
 
 /// Samples, column by column. Counters count from the start of the run.
 #[derive(Clone, Default, Debug)]

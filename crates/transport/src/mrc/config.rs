@@ -7,6 +7,7 @@ use openmrc_wire::{Aeth, Psn};
 
 use super::cc::CcProfile;
 use super::paths::LoadBalancing;
+use crate::presets;
 use crate::profile::EvProfile;
 use crate::time::Span;
 
@@ -78,8 +79,12 @@ impl PathModel {
     /// Paths with this base RTT that keep packets in order. The target delay is the default of congestion control with
     /// or without trimming (docs/spec/congestion.md, "Numbers").
     pub fn new(base_rtt: Span, trimming: bool) -> Self {
-        let target_qdelay = if trimming { base_rtt.scaled(0.75) } else { base_rtt };
-        PathModel { base_rtt, target_qdelay, ordered: true, trims: trimming }
+        PathModel {
+            base_rtt,
+            target_qdelay: presets::target_qdelay(base_rtt, trimming),
+            ordered: true,
+            trims: trimming,
+        }
     }
 }
 

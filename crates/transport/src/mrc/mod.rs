@@ -20,10 +20,14 @@ mod retries;
 mod shared;
 mod stats;
 
+use std::sync::Arc;
+
 use openmrc_wire::{Body, Probe};
 use prefetch_index::prefetch_index;
 
-pub use cc::{Ack, CcProfile, Congestion, CustomCc, FixedWindow, Hold, Nscc, NsccParams, Swift, SwiftParams};
+pub use cc::{
+    Ack, CcProfile, Congestion, CustomCc, FixedWindow, Nscc, NsccParams, Penalty, Swift, SwiftParams,
+};
 pub use config::{
     CanSend, Capabilities, ConfigError, DEFAULT_MPR, DEFAULT_PATH_MTU, DEFAULT_ROTATION_TURNS, LASTING_BURST,
     OutOfWindow, PATH_MTU_RANGE, PSNS_PER_MPR, PathConfig, PathModel, QpConfig, RequestorConfig,
@@ -35,8 +39,8 @@ pub use retries::RetrySchedule;
 pub use stats::{Counters, PeerCounters, QpStats};
 
 use crate::api::{
-    Fatal, Host, PortSet, PostError, Pressure, Readiness, Received, SendStatus, Transmit, Transport,
-    WorkRequest,
+    Fatal, Host, MtuQuestion, PortSet, PostError, Pressure, Readiness, Received, SendStatus, Transmit,
+    Transport, WorkRequest,
 };
 use crate::profile::{PathEntry, PathId};
 use crate::time::Time;
@@ -138,32 +142,11 @@ impl QueuePair {
         Ok(())
     }
 
-    /// The queue pair is destroyed: what is outstanding is dropped without completions, and what has arrived and was
-    /// not reported is reported now. It still answers duplicates and probes, so that its peer learns what has arrived.
-    pub fn retire(&mut self, now: Time, host: &mut dyn Host) {
-        let now = self.shared.advance_clock(now);
-        self.requestor = None;
-        if let Some(responder) = self.responder.get_mut().filter(|_| self.shared.error.is_none()) {
-            responder.retire(&mut self.shared, now, host);
-        }
-    }
-
     /// Changes timeout and numbers of retries, from the next timeout on; the rest of `config` is not looked at. Without
     /// a requestor it does nothing.
     pub fn set_retries(&mut self, config: &RequestorConfig) {
         if let Some(requestor) = &mut self.requestor {
             requestor.set_retries(config);
-        }
-    }
-
-    /// As responder: offers the message that waits for a receive to the host again, which has one now, or refuses it
-    /// because it has waited for too long.
-    pub fn receives_posted(&mut self, now: Time, host: &mut dyn Host) {
-        let now = self.shared.advance_clock(now);
-        if let Some(responder) = self.responder.get_mut().filter(|_| self.shared.error.is_none())
-            && let Err(why) = responder.receives_posted(&mut self.shared, now, host)
-        {
-            self.fail(why, SendStatus::FlushErr, host);
         }
     }
 
@@ -377,8 +360,9 @@ impl Transport for QueuePair {
         }
         if self.shared.error.is_none() {
             let is_sending = self.requestor.as_ref().is_some_and(|requestor| requestor.is_sending());
-            let repeats = self.requestor.as_ref().map(|requestor| requestor.arrived_psn());
-            self.shared.probe_condemned(now, is_sending, repeats, host);
+            let arrived =
+                self.requestor.as_ref().map_or(0..0, |requestor| requestor.all_arrived(&self.shared.stats));
+            self.shared.probe_condemned(now, is_sending, arrived, host);
         }
     }
 
@@ -434,9 +418,38 @@ impl Transport for QueuePair {
         self.fail(why, status, host);
     }
 
+    fn retire(&mut self, now: Time, host: &mut dyn Host) {
+        let now = self.shared.advance_clock(now);
+        self.requestor = None;
+        if let Some(responder) = self.responder.get_mut().filter(|_| self.shared.error.is_none()) {
+            responder.retire(&mut self.shared, now, host);
+        }
+    }
+
+    fn mtu_question(&self) -> Option<MtuQuestion> {
+        let requestor = self.requestor.as_ref().filter(|_| self.shared.error.is_none())?;
+        let paths = &self.shared.paths;
+        Some(MtuQuestion {
+            dest_qp: self.shared.config.remote_qp,
+            psn: requestor.arrived_psn(),
+            path_mtu: self.shared.config.path_mtu,
+            profile: Arc::clone(paths.profile()),
+            entropy_bits: paths.entropy_bits(),
+        })
+    }
+
     #[inline]
     fn is_waiting(&self) -> bool {
         self.requestor.as_ref().is_some_and(|requestor| !requestor.is_quiet(&self.shared))
+    }
+
+    fn receives_posted(&mut self, now: Time, host: &mut dyn Host) {
+        let now = self.shared.advance_clock(now);
+        if let Some(responder) = self.responder.get_mut().filter(|_| self.shared.error.is_none())
+            && let Err(why) = responder.receives_posted(&mut self.shared, now, host)
+        {
+            self.fail(why, SendStatus::FlushErr, host);
+        }
     }
 
     #[inline]

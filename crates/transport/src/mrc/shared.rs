@@ -1,5 +1,7 @@
 //! State that both roles of a queue pair use: configuration, clock, error, ports, paths and counters.
 
+use std::ops::Range;
+
 use openmrc_wire::{Body, Mark, Packet, Probe, Psn, Sack, Timestamp, Write};
 
 use super::config::{QpConfig, Settings};
@@ -8,6 +10,7 @@ use super::paths::{
 };
 use super::stats::{Counters, PeerCounters};
 use crate::api::{EvChange, EvEvent, Fatal, Host, PortSet, TrafficClass};
+use crate::seq::{Seq, wire};
 use crate::time::{Span, Time};
 
 /// Round-trip times measured by the requestor.
@@ -173,13 +176,13 @@ impl Shared {
         host.transmit(self.paths.transmit(packet, index, class, None));
     }
 
-    /// Probes the condemned paths that are due, within the node's budget. `repeats` is the PSN of a packet that has arrived:
-    /// where a path may carry short packets only, the first probe of a row is a duplicate of full size.
+    /// Probes the condemned paths that are due, within the node's budget. The packets `arrived` have arrived: where a
+    /// path may carry short packets only, the first probe of a row is a duplicate of one of them, of full size.
     pub(super) fn probe_condemned(
         &mut self,
         now: Time,
         is_sending: bool,
-        repeats: Option<Psn>,
+        arrived: Range<Seq>,
         host: &mut dyn Host,
     ) {
         if now < self.probes.due() {
@@ -205,8 +208,8 @@ impl Shared {
             } else {
                 self.probes.schedule_next(now, &mut self.paths, index, self.rtt.smoothed);
                 self.stats.path_probes += 1;
-                match repeats.filter(|_| self.paths.may_drop() && !self.paths.has_succeeded(index)) {
-                    Some(psn) => self.send_duplicate(now, index, psn, host),
+                match self.paths.duplicate_for(index, &arrived) {
+                    Some(seq) => self.send_duplicate(now, index, wire(seq), host),
                     None => self.send_probe(now, index, TrafficClass::Data, host),
                 }
             }
@@ -292,7 +295,8 @@ impl Shared {
 
     // --- the condition of paths --------------------------------------------------------------------------------------
 
-    /// A packet was lost on a path without being trimmed; a round trip takes up to `rtt`. Returns whether something has failed: a drop is congestion.
+    /// A packet was lost on a path without being trimmed; a round trip takes up to `rtt`. Returns whether something has
+    /// failed: a drop is congestion.
     pub(super) fn path_lost(&mut self, now: Time, index: EvIndex, rtt: Span, host: &mut dyn Host) -> bool {
         // A port that is known to be down explains the loss; its paths have not failed.
         if !self.ports_up.contains(self.paths.port(index)) {

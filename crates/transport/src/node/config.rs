@@ -6,6 +6,7 @@ use super::ports::PortTrust;
 use super::pressure::PressureConfig;
 use super::table::Numbers;
 use crate::api::PortSet;
+use crate::presets;
 use crate::time::Span;
 
 /// Settings of a node. [`NodeConfig::hardware`] and [`NodeConfig::software`] give the two kinds.
@@ -45,7 +46,7 @@ impl NodeConfig {
             packets_per_turn: 1,
             feedback_behind_data: false,
             base_rtt,
-            target_qdelay: base_rtt.scaled(0.75),
+            target_qdelay: presets::target_qdelay(base_rtt, true),
             pressure,
             numbers: Numbers { place_bits: 20, min_free: 4, key: None, slot: None },
             port_trust: PortTrust::AtOnce,
@@ -60,7 +61,7 @@ impl NodeConfig {
         NodeConfig {
             packets_per_turn,
             feedback_behind_data: true,
-            target_qdelay: base_rtt,
+            target_qdelay: presets::target_qdelay(base_rtt, false),
             numbers: Numbers { place_bits: 14, min_free: 1 << 14, key: None, slot: None },
             port_trust: PortTrust::Confirmed,
             ..Self::hardware(ports, base_rtt, pressure)

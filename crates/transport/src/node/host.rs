@@ -3,14 +3,21 @@
 use openmrc_wire::Packet;
 
 use super::ids::{PeerId, QpId};
+use super::mtu_proof::MtuProgress;
 use super::pressure::Buffers;
 use super::probe_budget::ProbeBudget;
+use super::receive_waits::ReceiveWaits;
 use super::route::{ProbeTimeout, Route};
 use crate::api::{
     AccessError, EvEvent, Fatal, Host, NoReceive, PortSet, RecvDone, SendDone, TrafficClass, Transmit,
 };
 use crate::profile::PathId;
 use crate::time::{Span, Time};
+
+/// No receive is posted for a message with immediate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the receive queue is empty")]
+pub struct ReceiveQueueEmpty;
 
 /// The world that a node lives in. The first methods are those of [`Host`], for one of its queue pairs.
 pub trait NodeHost {
@@ -30,8 +37,10 @@ pub trait NodeHost {
     /// A message with immediate is complete. In order, exactly once each.
     ///
     /// # Errors
-    /// [`NoReceive`] if the receive queue is empty; the queue pair then goes to ERROR, or the message waits.
-    fn recv_done(&mut self, qp: QpId, done: RecvDone) -> Result<(), NoReceive>;
+    /// [`ReceiveQueueEmpty`]. The message then waits, if its queue pair lets it ([`super::Node::set_receive_wait`]): it
+    /// is offered again after [`super::Node::receives_posted`], and with each further packet. Else the queue pair goes
+    /// to ERROR.
+    fn recv_done(&mut self, qp: QpId, done: RecvDone) -> Result<(), ReceiveQueueEmpty>;
 
     /// A path was condemned or came back.
     fn ev_event(&mut self, qp: QpId, event: EvEvent) {
@@ -50,6 +59,16 @@ pub trait NodeHost {
 
     /// The queue pair went to ERROR. Comes once, before the flushed completions.
     fn fatal(&mut self, qp: QpId, why: Fatal);
+
+    /// A retired queue pair no longer answers its peer; its place in the node is free.
+    fn lingered(&mut self, qp: QpId) {
+        let _ = qp;
+    }
+
+    /// The proof of a queue pair's path MTU has ended.
+    fn mtu_proven(&mut self, qp: QpId, progress: MtuProgress) {
+        let _ = (qp, progress);
+    }
 
     /// Send an endpoint request or response to a peer. Always taken.
     fn transmit_request(&mut self, peer: PeerId, route: Route, packet: Packet, class: TrafficClass);
@@ -70,11 +89,18 @@ pub trait NodeHost {
     }
 }
 
+/// What queue pairs share with the others of their node while they call their host.
+pub(super) struct Allowances {
+    pub probe_budget: ProbeBudget,
+    pub receive_waits: ReceiveWaits,
+}
+
 /// A node's driver, for one queue pair.
 pub(super) struct QpHost<'a, H> {
     pub qp: QpId,
     pub host: &'a mut H,
-    pub budget: &'a mut ProbeBudget,
+    pub now: Time,
+    pub allowances: &'a mut Allowances,
 }
 
 impl<H: NodeHost> Host for QpHost<'_, H> {
@@ -89,7 +115,14 @@ impl<H: NodeHost> Host for QpHost<'_, H> {
         self.host.send_done(self.qp, done);
     }
     fn recv_done(&mut self, done: RecvDone) -> Result<(), NoReceive> {
-        self.host.recv_done(self.qp, done)
+        let waits = &mut self.allowances.receive_waits;
+        match self.host.recv_done(self.qp, done) {
+            Ok(()) => {
+                waits.end(self.qp.place);
+                Ok(())
+            }
+            Err(ReceiveQueueEmpty) => Err(waits.without_receive(self.now, self.qp.place)),
+        }
     }
     fn ev_event(&mut self, event: EvEvent) {
         self.host.ev_event(self.qp, event);
@@ -101,7 +134,7 @@ impl<H: NodeHost> Host for QpHost<'_, H> {
         self.host.peer_silence(self.qp, silent);
     }
     fn may_probe_path(&mut self, now: Time) -> bool {
-        self.budget.take(now)
+        self.allowances.probe_budget.take(now)
     }
     fn fatal(&mut self, why: Fatal) {
         self.host.fatal(self.qp, why);

@@ -19,7 +19,10 @@
 //! | `ports`, `requests`, `route` | ports of this node and its peers, port status updates, EV probes |
 //! | `inquiry`, `limits` | asking a peer which ports are up; how many requests are answered |
 //! | `pressure` | how a receiver slows down its senders |
+//! | `mtu_proof` | proof of the path MTU |
 //! | `probe_budget` | how many probes of condemned paths may be sent |
+//! | `receive_waits` | messages that wait for a receive |
+//! | `lingering` | destroyed queue pairs that still answer their peers |
 //! | `host` | the interface that a driver implements |
 
 mod config;
@@ -27,11 +30,14 @@ mod host;
 mod ids;
 mod inquiry;
 mod limits;
+mod lingering;
+mod mtu_proof;
 mod port_mask;
 mod ports;
 mod pressure;
 mod probe_budget;
 mod ready;
+mod receive_waits;
 mod requests;
 mod route;
 mod stats;
@@ -43,9 +49,11 @@ use std::sync::Arc;
 use openmrc_wire::{Body, EndpointOp, Packet};
 
 pub use config::NodeConfig;
-pub use host::NodeHost;
+pub use host::{NodeHost, ReceiveQueueEmpty};
 pub use ids::{PeerId, Place, QpId};
 pub use limits::RequestRates;
+pub use lingering::linger_time;
+pub use mtu_proof::MtuProgress;
 pub use port_mask::PortMaskBase;
 pub use ports::PortTrust;
 pub use pressure::{Buffers, DestinationControl, PressureConfig};
@@ -54,12 +62,15 @@ pub use route::{ProbeTimeout, Route};
 pub use stats::NodeStats;
 pub use table::{Numbers, TableFull};
 
-use self::host::QpHost;
+use self::host::{Allowances, QpHost};
 use self::limits::Strangers;
+use self::lingering::Lingering;
+use self::mtu_proof::{MtuProofs, Step};
 use self::ports::Ports;
 use self::pressure::{Arrived, ReceivePressure};
 use self::probe_budget::ProbeBudget;
 use self::ready::ReadyRing;
+use self::receive_waits::ReceiveWaits;
 use self::requests::{Question, Requests, endpoint_response};
 use self::table::{Entry, Table};
 use self::timers::{Scheduled, Timers};
@@ -86,10 +97,12 @@ pub struct Node<Q> {
     ready: ReadyRing,
     timers: Timers,
     config: Arc<NodeConfig>,
-    probe_budget: ProbeBudget,
+    allowances: Allowances,
     pressure: ReceivePressure,
     ports: Ports,
     requests: Requests,
+    lingering: Lingering,
+    mtu_proofs: MtuProofs,
     table: Table<Q>,
     stats: NodeStats,
     strangers: Strangers,
@@ -110,9 +123,11 @@ impl<Q: Transport> Node<Q> {
                 config.base_rtt + config.target_qdelay,
             ),
             requests: Requests::new(config.seed, config.numbers.key),
+            lingering: Lingering::new(),
+            mtu_proofs: MtuProofs::new(),
             strangers: Strangers::new(config.request_rates, config.seed),
             pressure: ReceivePressure::new(&config.pressure),
-            probe_budget: ProbeBudget::new(),
+            allowances: Allowances { probe_budget: ProbeBudget::new(), receive_waits: ReceiveWaits::new() },
             stats: NodeStats::default(),
         }
     }
@@ -160,6 +175,9 @@ impl<Q: Transport> Node<Q> {
 
     /// Removes the queue pair of a place, for the transition to RESET. The place stays reserved.
     pub fn disconnect(&mut self, place: Place) -> Option<Q> {
+        self.allowances.receive_waits.forget(place);
+        self.lingering.forget(place);
+        self.mtu_proofs.forget(place);
         let entry = self.table.get_mut(place)?;
         entry.scheduled = Scheduled::NEVER;
         let (waiting, peer, qp) = (std::mem::take(&mut entry.waiting), entry.peer, entry.qp.take()?);
@@ -177,6 +195,27 @@ impl<Q: Transport> Node<Q> {
         let qp = self.disconnect(place);
         self.table.release(place);
         qp
+    }
+
+    /// The application has destroyed a queue pair. What is outstanding is dropped without completions, and feedback that
+    /// is owed is sent. For `linger` ([`linger_time`]) the queue pair still answers duplicates and probes of its peer;
+    /// then it is removed, its place becomes free, and [`NodeHost::lingered`] is called.
+    pub fn retire(&mut self, now: Time, place: Place, linger: Span, host: &mut impl NodeHost) {
+        if self.update_with(now, place, host, |qp, host| qp.retire(now, host)).is_some() {
+            self.mtu_proofs.forget(place);
+            self.lingering.begin(place, now + linger);
+        }
+    }
+
+    /// Proves that packets of the path MTU reach the peer of a queue pair, which has sent nothing yet: sends one on each
+    /// port, several times if it is not answered, for about a second. A port on which the peer answers nothing at all is
+    /// not waited for once it is known to be down; the peer is asked about it. [`NodeHost::mtu_proven`] tells the end.
+    /// Returns whether the queue pair can send.
+    pub fn prove_mtu(&mut self, now: Time, place: Place, host: &mut impl NodeHost) -> bool {
+        let Some(question) = self.qp(place).and_then(Transport::mtu_question) else { return false };
+        self.mtu_proofs.begin(now, place, question);
+        self.continue_mtu_proofs(now, host);
+        true
     }
 
     /// The queue pair of a place.
@@ -223,21 +262,33 @@ impl<Q: Transport> Node<Q> {
     /// Like [`Node::update`], for changes during which the queue pair calls its host.
     pub fn update_with<R>(
         &mut self,
+        now: Time,
         place: Place,
         host: &mut impl NodeHost,
         change: impl FnOnce(&mut Q, &mut dyn Host) -> R,
     ) -> Option<R> {
         let entry = self.table.get_mut(place)?;
         let id = entry.id(place);
-        let budget = &mut self.probe_budget;
-        let result = change(entry.qp.as_mut()?, &mut QpHost { qp: id, host, budget });
+        let allowances = &mut self.allowances;
+        let result = change(entry.qp.as_mut()?, &mut QpHost { qp: id, host, now, allowances });
         self.settle(place);
         Some(result)
     }
 
     /// Sends a queue pair to ERROR.
     pub fn abort(&mut self, now: Time, place: Place, why: Fatal, host: &mut impl NodeHost) {
-        self.update_with(place, host, |qp, host| qp.abort(now, why, host));
+        self.update_with(now, place, host, |qp, host| qp.abort(now, why, host));
+    }
+
+    /// Sets how long a message with immediate may wait for a receive at a queue pair; zero, the default, refuses it at
+    /// once. [`Node::disconnect`] ends the setting.
+    pub fn set_receive_wait(&mut self, place: Place, longest: Span) {
+        self.allowances.receive_waits.set(place, longest);
+    }
+
+    /// Receives were posted: the message that waits for one is offered again.
+    pub fn receives_posted(&mut self, now: Time, place: Place, host: &mut impl NodeHost) {
+        self.update_with(now, place, host, |qp, host| qp.receives_posted(now, host));
     }
 
     // --- packets ---------------------------------------------------------------------------------------------------
@@ -263,7 +314,10 @@ impl<Q: Transport> Node<Q> {
             refused: received.trim == Some(Trim::LastHop),
         };
         self.pressure.on_packet(now, place, receiving, qp, &arrived);
-        qp.handle_packet(now, received, &mut QpHost { qp: id, host, budget: &mut self.probe_budget });
+        if let Body::Sack(sack) = &received.packet.body {
+            self.mtu_proofs.on_sack(now, place, sack);
+        }
+        qp.handle_packet(now, received, &mut QpHost { qp: id, host, now, allowances: &mut self.allowances });
         self.timers.schedule(scheduled, qp.poll_timeout(), place);
         offer_turn(&mut self.ready, qp, waiting, place);
         if self.ports.watches_traffic()
@@ -374,7 +428,7 @@ impl<Q: Transport> Node<Q> {
             if !ready {
                 *waiting = false;
                 if self.config.feedback_behind_data {
-                    qp.report_early(now, &mut QpHost { qp: id, host, budget: &mut self.probe_budget });
+                    qp.report_early(now, &mut QpHost { qp: id, host, now, allowances: &mut self.allowances });
                 }
                 self.timers.schedule(scheduled, qp.poll_timeout(), place);
                 self.ready.drop_first();
@@ -386,7 +440,7 @@ impl<Q: Transport> Node<Q> {
                 self.ready.end_turn();
                 continue;
             };
-            self.probe_budget.count_data_packet();
+            self.allowances.probe_budget.count_data_packet();
             // While an answer of the peer is outstanding, sending more does not move any deadline earlier.
             if !was_waiting_for_peer {
                 self.timers.schedule(scheduled, qp.poll_timeout(), place);
@@ -394,7 +448,7 @@ impl<Q: Transport> Node<Q> {
             let ends_turn = self.ready.count_sent(self.config.packets_per_turn);
             if ends_turn {
                 if self.config.feedback_behind_data {
-                    qp.report_early(now, &mut QpHost { qp: id, host, budget: &mut self.probe_budget });
+                    qp.report_early(now, &mut QpHost { qp: id, host, now, allowances: &mut self.allowances });
                 }
                 self.ready.end_turn();
             }
@@ -421,7 +475,14 @@ impl<Q: Transport> Node<Q> {
     /// necessary.
     #[inline]
     pub fn poll_timeout(&self) -> Time {
-        self.timers.next().min(self.ports.due()).min(self.requests.due()).min(self.pressure.due())
+        self.timers
+            .next()
+            .min(self.ports.due())
+            .min(self.requests.due())
+            .min(self.pressure.due())
+            .min(self.allowances.receive_waits.due())
+            .min(self.lingering.due())
+            .min(self.mtu_proofs.due())
     }
 
     /// Handles every deadline that has passed. A call at any other time has no effect.
@@ -443,7 +504,7 @@ impl<Q: Transport> Node<Q> {
             let Entry { qp: Some(qp), waiting, scheduled, receiving, .. } = entry else { continue };
             if qp.poll_timeout() <= now {
                 self.pressure.before_report(receiving, qp);
-                qp.handle_timeout(now, &mut QpHost { qp: id, host, budget: &mut self.probe_budget });
+                qp.handle_timeout(now, &mut QpHost { qp: id, host, now, allowances: &mut self.allowances });
             }
             // The next deadline is at least 1 ps later, so that one queue pair cannot keep this call from returning.
             self.timers.schedule(scheduled, qp.poll_timeout().max(now + Span(1)), place);
@@ -455,6 +516,57 @@ impl<Q: Transport> Node<Q> {
         }
         if self.pressure.due() <= now {
             self.pressure.look(now, &mut self.table, || host.receive_buffers());
+        }
+        if self.allowances.receive_waits.due() <= now {
+            self.refuse_overdue(now, host);
+        }
+        if self.lingering.due() <= now {
+            self.end_lingering(now, host);
+        }
+        if self.mtu_proofs.due() <= now {
+            self.continue_mtu_proofs(now, host);
+        }
+    }
+
+    /// Goes on with the proofs that are due.
+    #[cold]
+    fn continue_mtu_proofs(&mut self, now: Time, host: &mut impl NodeHost) {
+        while let Some(place) = self.mtu_proofs.next(now) {
+            let Some(entry) = self.table.get(place) else { return self.mtu_proofs.forget(place) };
+            let id = entry.id(place);
+            let usable = self.ports.own().and(self.ports.of_peer(id.peer));
+            match self.mtu_proofs.advance(now, place, usable) {
+                Step::Wait => {}
+                Step::Send(packets, silent) => {
+                    packets.into_iter().for_each(|transmit| host.feedback(id, transmit));
+                    // A port that answers nothing is probably down.
+                    if !silent.is_empty() {
+                        self.question_ports(now, id.peer, silent, host);
+                    }
+                }
+                Step::End(progress) => host.mtu_proven(id, progress),
+            }
+        }
+    }
+
+    /// Removes the queue pairs that have lingered for their time.
+    #[cold]
+    fn end_lingering(&mut self, now: Time, host: &mut impl NodeHost) {
+        while let Some(place) = self.lingering.over(now) {
+            let id = self.table.get(place).map(|entry| entry.id(place));
+            self.release(place);
+            if let Some(id) = id {
+                host.lingered(id);
+            }
+        }
+    }
+
+    /// Refuses the messages that have waited for a receive for too long, unless receives have been posted meanwhile.
+    #[cold]
+    fn refuse_overdue(&mut self, now: Time, host: &mut impl NodeHost) {
+        while let Some(place) = self.allowances.receive_waits.overdue(now) {
+            self.receives_posted(now, place, host);
+            self.allowances.receive_waits.end(place);
         }
     }
 
@@ -487,6 +599,7 @@ impl<Q: Transport> Node<Q> {
         for place in 0..self.table.len() {
             self.update_ports(now, place);
         }
+        self.mtu_proofs.ports_changed(now);
         self.send_port_requests(now, host);
     }
 
@@ -511,6 +624,7 @@ impl<Q: Transport> Node<Q> {
     }
 
     fn peer_ports_changed(&mut self, now: Time, peer: PeerId, up: PortSet, host: &mut impl NodeHost) {
+        self.mtu_proofs.ports_changed(now);
         for place in 0..self.table.len() {
             if self.peer(place) == Some(peer) {
                 self.update_ports(now, place);

@@ -263,4 +263,9 @@ impl Transport for QueuePair {
         self.clock = self.clock.max(now);
         self.fail(why, SendStatus::FlushErr, host);
     }
+
+    fn retire(&mut self, now: Time, _host: &mut dyn Host) {
+        self.clock = self.clock.max(now);
+        self.send = SendQueue::default();
+    }
 }

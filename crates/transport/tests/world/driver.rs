@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
-use openmrc_transport::node::{Node, NodeConfig, NodeStats, PeerId, Place, Route};
+use openmrc_transport::node::{MtuProgress, Node, NodeConfig, NodeStats, PeerId, Place, Route};
 use openmrc_transport::{Fatal, PathId, PortSet, Received, Span, Time, TrafficClass, Transmit};
 use openmrc_wire::{Body, Packet};
 
@@ -107,6 +107,10 @@ pub struct Outcome {
     pub fatal: Vec<Option<Fatal>>,
     /// Peers that were called silent.
     pub silences: u64,
+    /// Packets that ends have sent after their applications had destroyed them.
+    pub answers_after: u64,
+    /// Of each end.
+    pub mtu: Vec<Option<MtuProgress>>,
     pub network: NetworkCounters,
     pub nodes: Vec<NodeStats>,
     pub condemned: u64,
@@ -193,6 +197,9 @@ impl<T: Subject> World<T> {
             world.connect(number);
         }
         for end in 0..world.ends.len() {
+            if world.scenario.proves_mtu {
+                world.prove_mtu(end);
+            }
             world.push(Time::ZERO, Event::Post { end });
         }
         for node in 0..world.nodes.len() {
@@ -233,6 +240,7 @@ impl<T: Subject> World<T> {
                 all,
                 T::create(now, &config),
             );
+            driven.node.set_receive_wait(places[side], self.scenario.receive_wait);
             self.ends.push(End {
                 record: Record {
                     config,
@@ -247,7 +255,12 @@ impl<T: Subject> World<T> {
                     probes_unanswered: 0,
                     fast_probes: 0,
                     receives: self.scenario.receives,
-                    no_receive: self.scenario.no_receive,
+                    receive_wait: self.scenario.receive_wait,
+                    waits_since: None,
+                    mtu: None,
+                    retired: None,
+                    is_gone: false,
+                    answers_after: 0,
                     local_up: all,
                     peer_up: all,
                 },
@@ -337,6 +350,8 @@ impl<T: Subject> World<T> {
             fatal: self.ends.iter().map(|e| e.record.fatal.map(|(_, why)| why)).collect(),
             silences: self.ends.iter().flat_map(|e| &e.record.silences).filter(|(_, silent)| *silent).count()
                 as u64,
+            mtu: self.ends.iter().map(|end| end.record.mtu.flatten()).collect(),
+            answers_after: self.ends.iter().map(|end| end.record.answers_after).sum(),
             network: self.network.counters,
             nodes: self.nodes.iter().map(|driven| driven.node.stats()).collect(),
             condemned,
@@ -353,6 +368,9 @@ impl<T: Subject> World<T> {
 
     /// Describes the state of an end.
     pub fn state(&self, index: usize) -> String {
+        if self.ends[index].record.is_gone {
+            return format!("    end {index}: gone");
+        }
         let (end, flow, qp) = (&self.ends[index], &self.flows[index], self.qp(index));
         let left = i128::from(qp.poll_timeout().0) - i128::from(self.local_of(index).0);
         let timer = if qp.poll_timeout() == Time::NEVER {
@@ -386,7 +404,18 @@ impl<T: Subject> World<T> {
             Traffic::List(posts) => state.next_post == posts.len(),
             Traffic::Endless { .. } => false,
         };
-        self.flows[end].outstanding() == 0 && (posted_all || state.record.fatal.is_some())
+        let is_proving = state.record.mtu == Some(None);
+        self.flows[end].outstanding() == 0 && !is_proving && (posted_all || state.record.fatal.is_some())
+    }
+
+    /// Whether an end knows that all messages of both directions are done.
+    fn knows_all_done(&self, end: usize) -> bool {
+        let peer = self.ends[end].record.peer;
+        let of_peer = match &self.ends[peer].traffic {
+            Traffic::List(posts) => self.flows[peer].complete() == posts.len(),
+            Traffic::Endless { .. } => false,
+        };
+        of_peer && self.is_finished(end) && self.ends[end].record.fatal.is_none()
     }
 
     fn push(&mut self, time: Time, event: Event) {

@@ -1,10 +1,11 @@
 //! The [`NodeHost`] of the world's nodes: it checks every call before it actions on it.
 
 use openmrc_transport::mrc::QpConfig;
-use openmrc_transport::node::{Buffers, NodeHost, PeerId, ProbeTimeout, QpId, Route};
+use openmrc_transport::node::{
+    Buffers, MtuProgress, NodeHost, PeerId, ProbeTimeout, QpId, ReceiveQueueEmpty, Route,
+};
 use openmrc_transport::{
-    AccessError, EvChange, EvEvent, Fatal, NoReceive, PortSet, RecvDone, SendDone, Span, Time, TrafficClass,
-    Transmit,
+    AccessError, EvChange, EvEvent, Fatal, PortSet, RecvDone, SendDone, Span, Time, TrafficClass, Transmit,
 };
 use openmrc_wire::{Body, Packet};
 
@@ -27,9 +28,17 @@ pub struct Record {
     pub silences: Vec<(Time, bool)>,
     /// When a packet came last that its peer had sent, by the local clock.
     pub heard_at: Time,
-    /// Receives posted, and what becomes of a message that finds none.
+    /// Receives posted, how long a message waits that finds none, and since when one does, by the local clock.
     pub receives: u64,
-    pub no_receive: NoReceive,
+    pub receive_wait: Span,
+    pub waits_since: Option<Time>,
+    /// The proof of its path MTU: begun, and ended.
+    pub mtu: Option<Option<MtuProgress>>,
+    /// When its application destroyed it, by the local clock, for how long it answers, and whether that is over.
+    pub retired: Option<(Time, Span)>,
+    pub is_gone: bool,
+    /// Packets that it has sent after it was destroyed.
+    pub answers_after: u64,
     /// Probes sent since a SACK came last.
     pub probes_unanswered: u32,
     /// Probes sent in the class of feedback.
@@ -134,6 +143,7 @@ impl NodeHost for View<'_> {
         let route = record.check_route(&transmit);
         let meant_for = transmit.packet.dest_qp == record.config.remote_qp;
         let (peer, short) = (record.peer, |qp: u32| qp as u16);
+        let proves = record.mtu == Some(None);
         let (own_id, peer_id) = (short(record.config.local_qp), short(record.config.remote_qp));
         self.judge(end, route);
         if !meant_for {
@@ -150,7 +160,7 @@ impl NodeHost for View<'_> {
             Body::Sack(sack) => self.flows[peer].on_sack_sent(sack),
             Body::Ack(aeth) if aeth.is_ack() => self.flows[peer].on_ack_sent(aeth.msn),
             Body::Ack(_) | Body::Nack(_) | Body::Probe(_) => Ok(()),
-            Body::Write(_) => self.flows[end].on_duplicate_sent(&transmit.packet),
+            Body::Write(_) => self.flows[end].on_duplicate_sent(&transmit.packet, proves),
             other => Err(format!("unexpected feedback: {other:?}")),
         };
         self.judge(end, verdict);
@@ -162,6 +172,7 @@ impl NodeHost for View<'_> {
             self.judge(end, Err("a second probe in the class of feedback".into()));
         }
         let fits = match transmit.packet.body {
+            Body::Write(_) if proves => transmit.class == TrafficClass::Data,
             Body::Write(_) => transmit.class == TrafficClass::DataNoTrim,
             Body::Probe(_) if transmit.class == TrafficClass::Data => true,
             _ => transmit.class == TrafficClass::Control && transmit.packet.payload_len == 0,
@@ -169,6 +180,12 @@ impl NodeHost for View<'_> {
         if !fits || transmit.payload.is_some() {
             let (class, payload) = (transmit.class, transmit.payload);
             self.judge(end, Err(format!("feedback in class {class:?} with payload {payload:?}")));
+        }
+        let record = self.record(qp);
+        let is_gone = record.is_gone;
+        record.answers_after += u64::from(record.retired.is_some());
+        if is_gone {
+            self.judge(end, Err(format!("sends after it is gone: {:?}", transmit.packet)));
         }
         self.feedback.push((end, transmit));
     }
@@ -182,16 +199,18 @@ impl NodeHost for View<'_> {
         self.judge(end, verdict);
     }
 
-    fn recv_done(&mut self, qp: QpId, done: RecvDone) -> Result<(), NoReceive> {
+    fn recv_done(&mut self, qp: QpId, done: RecvDone) -> Result<(), ReceiveQueueEmpty> {
         let end = end_of(qp);
         self.trace.note(self.now, b'R', [end as u64, u64::from(done.imm), u64::from(done.byte_len)], || {
             format!("{end} receives {done:?}")
         });
+        let local = self.local;
         let record = self.record(qp);
         if record.receives == 0 {
-            return Err(record.no_receive);
+            record.waits_since.get_or_insert(local);
+            return Err(ReceiveQueueEmpty);
         }
-        record.receives -= 1;
+        (record.receives, record.waits_since) = (record.receives - 1, None);
         let peer = record.peer;
         let verdict = self.flows[peer].on_recv_done(&done);
         self.judge(end, verdict);
@@ -239,8 +258,37 @@ impl NodeHost for View<'_> {
     fn fatal(&mut self, qp: QpId, why: Fatal) {
         let (end, now) = (end_of(qp), self.now);
         self.trace.note(now, b'F', [end as u64, 0, 0], || format!("{end} fails: {why}"));
+        let local = self.local;
+        let record = self.record(qp);
+        let waited = record.waits_since.map(|since| local.since(since));
+        let longest = record.receive_wait;
+        if why == Fatal::NoReceive && waited.is_none_or(|waited| waited < longest) {
+            self.judge(end, Err(format!("refuses a message that has waited {waited:?}, not {longest:?}")));
+        }
         if self.record(qp).fatal.replace((now, why)).is_some() {
             self.judge(end, Err(format!("fails a second time: {why}")));
+        }
+    }
+
+    fn mtu_proven(&mut self, qp: QpId, progress: MtuProgress) {
+        let (end, now) = (end_of(qp), self.now);
+        let MtuProgress { full, short, .. } = progress;
+        self.trace.note(now, b'M', [end as u64, full.0.into(), short.0.into()], || {
+            format!("{end} knows its path MTU: {progress:?}")
+        });
+        if self.record(qp).mtu.replace(Some(progress)) != Some(None) {
+            self.judge(end, Err(format!("proves what nobody asked: {progress:?}")));
+        }
+    }
+
+    fn lingered(&mut self, qp: QpId) {
+        let (end, now, local) = (end_of(qp), self.now, self.local);
+        self.trace.note(now, b'G', [end as u64, 0, 0], || format!("{end} is gone"));
+        let record = self.record(qp);
+        let was_gone = std::mem::replace(&mut record.is_gone, true);
+        let retired = record.retired;
+        if was_gone || retired.is_none_or(|(at, linger)| local < at + linger) {
+            self.judge(end, Err(format!("is gone at {local:?}: {retired:?}, {was_gone}")));
         }
     }
 

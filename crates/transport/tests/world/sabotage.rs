@@ -233,6 +233,10 @@ impl<const FAULT: u8> Transport for Sabotaged<FAULT> {
     fn abort(&mut self, now: Time, why: Fatal, host: &mut dyn Host) {
         self.qp.abort(now, why, host);
     }
+    fn retire(&mut self, now: Time, host: &mut dyn Host) {
+        let (mut host, qp) = self.with_faulty_host(host);
+        qp.retire(now, &mut host);
+    }
     fn is_waiting(&self) -> bool {
         self.qp.is_waiting()
     }
@@ -244,6 +248,10 @@ impl<const FAULT: u8> Transport for Sabotaged<FAULT> {
     }
     fn report_early(&mut self, now: Time, host: &mut dyn Host) {
         self.qp.report_early(now, host);
+    }
+    fn receives_posted(&mut self, now: Time, host: &mut dyn Host) {
+        let (mut host, qp) = self.with_faulty_host(host);
+        qp.receives_posted(now, &mut host);
     }
 }
 
@@ -257,10 +265,6 @@ impl<const FAULT: u8> Subject for Sabotaged<FAULT> {
             route: config.paths.profile.entries()[0],
             stuck: None,
         }
-    }
-    fn receives_posted(&mut self, now: Time, host: &mut dyn Host) {
-        let (mut host, qp) = self.with_faulty_host(host);
-        qp.receives_posted(now, &mut host);
     }
     fn stats(&self) -> QpStats {
         self.qp.stats()

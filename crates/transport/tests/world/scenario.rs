@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use openmrc_transport::mrc::{CcProfile, PathConfig, PathModel, QpConfig};
 use openmrc_transport::node::{NodeConfig, PressureConfig};
-use openmrc_transport::{EvProfile, NoReceive, PathEntry, PathId, PortSet, Span, Time};
+use openmrc_transport::{EvProfile, PathEntry, PathId, PortSet, Span, Time};
 use openmrc_wire::Ev;
 
 use super::network::{Health, Impairments};
@@ -87,6 +87,19 @@ pub enum Action {
     EvProbe { node: usize, peer: usize, path: PathId, timeout: Span },
 }
 
+impl Action {
+    /// The end that it is about.
+    pub fn end(&self) -> Option<usize> {
+        match *self {
+            Action::Deny { end, .. }
+            | Action::Pressure { end, .. }
+            | Action::AdvertiseMpr { end, .. }
+            | Action::Receives { end, .. } => Some(end),
+            _ => None,
+        }
+    }
+}
+
 /// The required outcome of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Expect {
@@ -112,9 +125,13 @@ pub struct Scenario {
     /// Paths differ in delay by up to this time.
     pub skew: Span,
     pub pairs: Vec<Pair>,
-    /// Receives that each end has posted at the beginning, and what becomes of a message that finds none.
+    /// Receives that each end has posted at the beginning, and how long a message waits that finds none.
     pub receives: u64,
-    pub no_receive: NoReceive,
+    pub receive_wait: Span,
+    /// Each end is destroyed as soon as all of both directions is done as far as it knows, and answers for this time.
+    pub linger: Option<Span>,
+    /// Each end proves the path MTU before it sends anything.
+    pub proves_mtu: bool,
     pub impairments: Impairments,
     pub queues: Option<Queues>,
     /// Configuration of all nodes.
@@ -156,7 +173,9 @@ impl Scenario {
             skew: Span::ZERO,
             pairs: Vec::new(),
             receives: u64::MAX,
-            no_receive: NoReceive::Refused,
+            receive_wait: Span::ZERO,
+            linger: None,
+            proves_mtu: false,
             impairments: Impairments::calm(),
             queues: None,
             node: NodeConfig::hardware(PortSet::first(ports), Span::from_micros(10), PressureConfig::Off),

@@ -1,12 +1,11 @@
 //! The functions that the world needs from a queue pair beyond [`Transport`].
 
 use openmrc_transport::mrc::{EvState, QpConfig, QpStats, QueuePair};
-use openmrc_transport::{Fatal, Host, PathEntry, PathId, Time, Transport};
+use openmrc_transport::{Fatal, PathEntry, PathId, Time, Transport};
 
 /// A queue pair under test.
 pub trait Subject: Transport {
     fn create(now: Time, config: &QpConfig) -> Self;
-    fn receives_posted(&mut self, now: Time, host: &mut dyn Host);
     fn stats(&self) -> QpStats;
     fn set_ev_denied(&mut self, path: PathEntry, denied: bool) -> bool;
     fn ev_states(&self) -> Vec<(PathId, EvState)>;
@@ -17,9 +16,6 @@ pub trait Subject: Transport {
 impl Subject for QueuePair {
     fn create(now: Time, config: &QpConfig) -> Self {
         QueuePair::new(now, config).expect("the scenario's configuration is valid")
-    }
-    fn receives_posted(&mut self, now: Time, host: &mut dyn Host) {
-        self.receives_posted(now, host);
     }
     fn stats(&self) -> QpStats {
         self.stats()

@@ -33,7 +33,7 @@ class Lines(Screen):
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._last = -1.0
+        self._last = 0.0  # The first report has no second before it.
         self._doing = ""
 
     def preparing(self, what: str, done: int, total: int) -> None:

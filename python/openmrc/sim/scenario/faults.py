@@ -11,82 +11,80 @@ Targets = list[str]
 (``p3/t1-5``); or all ``links``, ``host-links``, ``fabric-links``, ``switches``."""
 
 
-class Down(Part):
-    """Nothing gets through. At time 0 it is broken from the start."""
+class FaultFields(Part):
+    """The fields that every kind of fault has."""
 
-    kind: Literal["down"] = "down"
+    kind: str
     targets: Targets
+    """What it hits."""
     at_us: float = OPEN
+    """When it begins."""
+
+
+class _Once(FaultFields):
+    """A fault that comes once."""
+
     until_us: float | None = OPEN
     """When it is repaired; never if left open."""
 
 
-class Loss(Part):
+class Down(_Once):
+    """Nothing gets through. At time 0 it is broken from the start."""
+
+    kind: Literal["down"] = "down"
+
+
+class Loss(_Once):
     """Packets are lost at random."""
 
     kind: Literal["loss"] = "loss"
-    targets: Targets
-    at_us: float = OPEN
-    until_us: float | None = OPEN
     probability: float
+    """That a packet is lost."""
 
 
-class BitErrors(Part):
+class BitErrors(_Once):
     """Bits are damaged at random; a damaged packet is dropped."""
 
     kind: Literal["bit-errors"] = "bit-errors"
-    targets: Targets
-    at_us: float = OPEN
-    until_us: float | None = OPEN
     probability: float
+    """That a bit is damaged."""
 
 
-class Slow(Part):
+class Slow(_Once):
     """A link at a share of its rate."""
 
     kind: Literal["slow"] = "slow"
-    targets: Targets
-    at_us: float = OPEN
-    until_us: float | None = OPEN
     share: float
+    """What is left of the rate."""
 
 
-class Flap(Part):
+class NicPort(_Once):
+    """Ports of hosts (``h12:p3``) without a carrier."""
+
+    kind: Literal["nic-port"] = "nic-port"
+
+
+class Reboot(FaultFields):
+    """Switches that are gone for a while."""
+
+    kind: Literal["reboot"] = "reboot"
+    down_us: float
+    """How long they are gone."""
+
+
+class Flap(FaultFields):
     """Down and up again, several times."""
 
     kind: Literal["flap"] = "flap"
-    targets: Targets
-    at_us: float = OPEN
     down_us: float
     up_us: float
     times: StrictInt = OPEN
 
 
-class Reboot(Part):
-    """Switches that are gone for a while."""
-
-    kind: Literal["reboot"] = "reboot"
-    targets: Targets
-    at_us: float = OPEN
-    down_us: float
-
-
-class NicPort(Part):
-    """Ports of hosts (``h12:p3``) without a carrier."""
-
-    kind: Literal["nic-port"] = "nic-port"
-    targets: Targets
-    at_us: float = OPEN
-    until_us: float | None = OPEN
-
-
-class Transceiver(Part):
+class Transceiver(FaultFields):
     """Ports of one switch that share a transceiver go down and up again together."""
 
     kind: Literal["transceiver"] = "transceiver"
-    targets: Targets
-    """The switch."""
-    at_us: float = OPEN
     ports: list[StrictInt]
     """Which of its ports, downlinks counted before uplinks."""
     down_us: float
@@ -94,29 +92,31 @@ class Transceiver(Part):
     times: StrictInt = OPEN
 
 
-class Broken(Part):
+class Broken(FaultFields):
     """A share of the targets, chosen at random, is down for good. At time 0 it is broken from the start."""
 
     kind: Literal["broken"] = "broken"
-    targets: Targets
-    at_us: float = OPEN
     share: float
+    """How many of the targets."""
     seed: StrictInt = OPEN
+    """Which of them."""
 
 
-class RandomFailures(Part):
+class RandomFailures(FaultFields):
     """Each target fails and is repaired at random times, exponentially distributed."""
 
     kind: Literal["random"] = "random"
-    targets: Targets
     at_us: float = OPEN
+    """When failures may begin."""
     until_us: float | None = OPEN
+    """When failures end; with the run if left open."""
     effect: Literal["down", "loss", "bit-errors", "slow"] = OPEN
     amount: float = OPEN
     """Probability of loss or bit errors, or share of the rate that is left."""
     mtbf_us: float
     mttr_us: float
     seed: StrictInt = OPEN
+    """Which times."""
 
 
 Fault = Annotated[

@@ -1,13 +1,14 @@
 """What all parts of a scenario have in common: their defaults and their checks are those of the core.
 
-The models mirror the types of ``crates/sim/src/spec``, name by name and field by field. A field that is left
+The models mirror the types of ``crates/scenario/src``, name by name and field by field. A field that is left
 open is not handed over: the core fills it in.
 """
 
 import json
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, Self
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from openmrc import _core
@@ -37,35 +38,70 @@ def _default(part: str, field: str) -> Any:
     return {"kind": default["kind"]} if isinstance(default, dict) and "kind" in default else default
 
 
+_INSIDE: ContextVar[bool] = ContextVar("inside", default=False)
+"""Whether the part that is made is inside another one, which is checked as a whole."""
+
+
 class Part(Model):
-    """A part of a scenario, checked by the core as it is made."""
+    """A part of a scenario, checked by the core as it is made: once, with all the parts inside it."""
 
     model_config = ConfigDict(allow_inf_nan=False, ser_json_inf_nan="constants", validate_default=True)
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        # Before pydantic looks at the fields of the class.
-        for name in [name for name, value in vars(cls).items() if value is OPEN]:
-            setattr(cls, name, _default(cls.__name__, name))
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        super().__pydantic_init_subclass__(**options)
+        if cls.__name__ in _TYPES:
+            for name, field in cls.model_fields.items():
+                if field.default is OPEN:
+                    field.default = _default(cls.__name__, name)
+            cls.model_rebuild(force=True)
 
     def model_post_init(self, context: Any) -> None:
-        """Has the core check the part."""
+        """Marks the kind as set: it distinguishes the parts of a list, and is always handed over."""
         super().model_post_init(context)
         if "kind" in type(self).model_fields:
-            # It distinguishes the parts of a list, and is always handed over.
             self.__pydantic_fields_set__.add("kind")
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _checked_once(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if _INSIDE.get():
+            return handler(value)
+        token = _INSIDE.set(True)
+        try:
+            part = handler(value)
+        finally:
+            _INSIDE.reset(token)
+        part._check()
+        return part
+
+    def _check(self) -> None:
+        """Has the core check the part and all parts inside it."""
         name = type(self).__name__
         try:
             _core.check_scenario_part(name, self.model_dump_json(exclude_unset=True, exclude={"kind"}))
         except ArgumentError as error:
             place, message = place_of(error)
-            if not place or place[0] not in self.model_fields_set:
-                # A field that nobody has written has no line in a file: the text names it.
-                place, message = (), str(error)
-            raised = PydanticCustomError("scenario", "{message}", {"message": message})
-            value = getattr(self, str(place[0])) if place else None
-            details = InitErrorDetails(type=raised, loc=place, input=value)
+            # A field that nobody has written has no line in a file: the text names it.
+            written = self._written(place)
+            text = ".".join(map(str, place[len(written) :]))
+            raised = PydanticCustomError(
+                "scenario", "{message}", {"message": f"{text}: {message}" if text else message}
+            )
+            details = InitErrorDetails(type=raised, loc=written, input=None)
             raise ValidationError.from_exception_data(name, [details]) from None
+
+    def _written(self, place: yamlfile.Location) -> yamlfile.Location:
+        """As much of a place as somebody has written."""
+        value: Any = self
+        for index, step in enumerate(place):
+            if isinstance(value, Part):
+                if step not in value.model_fields_set:
+                    return place[:index]
+                value = getattr(value, str(step))
+            elif isinstance(value, list | tuple) and isinstance(step, int):
+                value = value[step]
+        return place
 
 
 def place_of(error: Exception) -> tuple[yamlfile.Location, str]:

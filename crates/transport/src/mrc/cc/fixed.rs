@@ -1,6 +1,6 @@
 //! A window that the receiver's penalty and drops shrink, and marks and round trips do not.
 
-use super::{Ack, Congestion, Hold};
+use super::{Ack, Congestion, Penalty};
 use crate::time::Time;
 
 /// A fixed window. After the receiver has reduced it, it grows by one packet per round trip as soon as growth is
@@ -32,7 +32,7 @@ impl Congestion for FixedWindow {
     }
 
     fn on_sack(&mut self, _now: Time, ack: &Ack) {
-        if ack.hold != Hold::Pressed && self.window < self.largest {
+        if ack.penalty != Penalty::Pressing && self.window < self.largest {
             let grown = self.window + f64::from(self.mtu) * f64::from(ack.newly) / self.window;
             self.window = grown.min(self.largest);
         }

@@ -2,7 +2,7 @@
 //! needs, kept once.
 
 use super::spacing::Spacing;
-use super::{Ack, CcProfile, Congestion, Controller, Hold};
+use super::{Ack, CcProfile, Congestion, Controller, Penalty};
 use crate::api::Pressure;
 use crate::mrc::config::{CanSend, PathModel, RequestorOptions};
 use crate::time::{Span, Time};
@@ -23,6 +23,9 @@ pub(in crate::mrc) struct Feedback {
     pub penalty: u8,
     /// The window from before the penalty may be restored.
     pub restore: bool,
+    /// By how much the delivery of new packets took longer than the shortest round trip, if the SACK reports any and
+    /// that is known.
+    pub delay: Option<Span>,
 }
 
 /// A window in whole bytes, rounded up.
@@ -51,13 +54,16 @@ pub(in crate::mrc) struct Flow {
     mtu: u16,
     can_send: CanSend,
     spacing: Spacing,
+    /// Nothing that is lost leaves before this time, and nothing at all while packets are spaced.
+    not_before: Time,
 }
 
 impl Flow {
     pub fn new(profile: &CcProfile, mtu: u32, options: &RequestorOptions) -> Self {
-        let is_spaced = options.spacing && matches!(profile, CcProfile::Nscc(_));
+        let controller = profile.controller(mtu);
+        let may_space = options.spacing && controller.follows_last_hop();
         Flow {
-            controller: profile.controller(mtu),
+            controller,
             in_flight: 0,
             rounding: 0,
             sent: 0,
@@ -66,7 +72,8 @@ impl Flow {
             before_trimming: 0,
             mtu: mtu.try_into().expect("path MTUs have 16 bits"),
             can_send: options.can_send,
-            spacing: if is_spaced { Spacing::NONE } else { Spacing::OFF },
+            spacing: if may_space { Spacing::NONE } else { Spacing::OFF },
+            not_before: Time::ZERO,
         }
     }
 
@@ -93,15 +100,35 @@ impl Flow {
         !self.fits(window) || window < ALWAYS_ASK_BELOW
     }
 
-    /// Whether packets are spaced because a window of one packet was too large.
+    /// Whether a packet may be sent, as far as the network is concerned. With nothing in flight a packet is always
+    /// allowed: rounding in the byte counter must not close a window of one packet for ever.
     #[inline]
-    pub fn is_spaced(&self) -> bool {
-        self.spacing.is_active()
+    pub fn allows(&self, clock: Time, is_alone: bool) -> bool {
+        self.spaced_until().is_none_or(|until| clock >= until) && (self.is_open() || is_alone)
     }
 
-    /// The next packet must not leave before this time after a packet or its feedback at `now`, whatever the window.
-    pub fn next_packet(&self, now: Time, model: &PathModel) -> Time {
-        self.spacing.next(now, model.base_rtt, u64::from(self.sent))
+    /// While packets are spaced because a window of one packet was too large: when the next one may leave.
+    #[inline]
+    pub fn spaced_until(&self) -> Option<Time> {
+        self.spacing.is_active().then_some(self.not_before)
+    }
+
+    /// When the next packet that is lost may leave.
+    #[inline]
+    pub fn resends_at(&self) -> Time {
+        self.not_before
+    }
+
+    /// Any field of type [`Time`]: the address from which its cache lines are loaded.
+    pub fn prefetch_anchor(&self) -> &Time {
+        &self.not_before
+    }
+
+    /// While packets are spaced, the next one leaves after a gap from now, whatever the window.
+    fn space_next(&mut self, now: Time, model: &PathModel) {
+        if self.spacing.is_active() {
+            self.not_before = self.spacing.next(now, model.base_rtt, u64::from(self.sent));
+        }
     }
 
     /// Congestion window, bytes.
@@ -131,15 +158,37 @@ impl Flow {
 
     /// A packet was sent, perhaps `again`.
     #[inline]
-    pub fn on_sent(&mut self, bytes: u32, again: bool) {
+    pub fn on_sent(&mut self, now: Time, bytes: u32, again: bool, model: &PathModel) {
+        self.count_sent(bytes, again);
+        self.space_next(now, model);
+    }
+
+    #[inline]
+    fn count_sent(&mut self, bytes: u32, again: bool) {
         self.in_flight += i64::from(bytes);
         if !again {
             self.sent = self.sent.wrapping_add(bytes);
         }
     }
 
-    /// Handles a SACK. From feedback that is older than the present state only the round-trip time is used.
-    pub fn on_sack(&mut self, now: Time, feedback: &Feedback) {
+    /// Handles a SACK: the window, and the space between packets.
+    pub fn apply(&mut self, now: Time, feedback: &Feedback, model: &PathModel) {
+        let was_spaced = self.spacing.is_active();
+        self.on_sack(now, feedback);
+        if let Some(delay) = feedback.delay {
+            self.on_delivered(delay, feedback.penalty, model);
+            if was_spaced {
+                self.space_next(now, model);
+            }
+        }
+        if was_spaced && !self.spacing.is_active() {
+            // A retransmission would wait for the turn that spacing had given it.
+            self.not_before = now;
+        }
+    }
+
+    /// From feedback that is older than the present state only the round-trip time is used.
+    fn on_sack(&mut self, now: Time, feedback: &Feedback) {
         let growth = feedback.rcvd_bytes.wrapping_sub(self.counted) & 0xFF_FFFF;
         let newly = if growth < 1 << 23 {
             // Not more than was sent: a counter that is ahead would open the window for all that it is ahead.
@@ -156,15 +205,15 @@ impl Flow {
             self.controller.set_window(self.controller.window().max(saved.into()));
             self.spacing.end();
         }
-        let hold = match feedback.penalty {
-            1.. => Hold::Pressed,
-            0 if self.saved > 0 => Hold::Eased,
-            0 => Hold::Free,
+        let penalty = match feedback.penalty {
+            1.. => Penalty::Pressing,
+            0 if self.saved > 0 => Penalty::Easing,
+            0 => Penalty::None,
         };
         let window = self.controller.window();
-        let ack = Ack { newly, in_flight: self.in_flight, rtt: feedback.rtt, ecn: feedback.ecn, hold };
+        let ack = Ack { newly, in_flight: self.in_flight, rtt: feedback.rtt, ecn: feedback.ecn, penalty };
         self.controller.on_sack(now, &ack);
-        if hold == Hold::Pressed {
+        if penalty == Penalty::Pressing {
             if self.saved == 0 {
                 self.saved = whole(window).max(std::mem::take(&mut self.before_trimming) / 2);
             }
@@ -178,7 +227,7 @@ impl Flow {
 
     /// A SACK with this penalty has reported new packets, the last of them delayed by `delay`. A receiver that presses
     /// others and lets this sender keep its window finds it slow.
-    pub fn on_delivered(&mut self, delay: Span, penalty: u8, model: &PathModel) {
+    fn on_delivered(&mut self, delay: Span, penalty: u8, model: &PathModel) {
         self.spacing.on_delivered(delay, model.target_qdelay, penalty <= Pressure::HOLD.penalty);
         if self.spacing.is_active() {
             self.controller.set_window(f64::from(self.mtu));
@@ -192,7 +241,7 @@ impl Flow {
 
     /// A packet was trimmed, perhaps on the `last_hop`. `rtt` is the round-trip time of the NACK.
     pub fn on_trim(&mut self, now: Time, bytes: u32, last_hop: bool, rtt: Option<Span>) {
-        if last_hop && matches!(self.controller, Controller::Nscc(_)) {
+        if last_hop && self.controller.follows_last_hop() {
             if self.saved == 0 {
                 self.before_trimming = self.before_trimming.max(whole(self.controller.window()));
             }
@@ -200,17 +249,18 @@ impl Flow {
             let used = self.in_flight.max(i64::from(self.mtu)) as f64;
             self.controller.set_window(self.controller.window().min(used));
         }
-        self.on_refusal(bytes, rtt);
+        self.take_back(bytes, rtt);
         self.controller.on_trim(now, bytes, self.in_flight);
     }
 
     /// After [`Self::on_trim`] on the last hop: if nothing else is in flight and the window is the smallest, the next
     /// packets are spaced. A delivered packet takes `rtt`.
-    pub fn space_out(&mut self, rtt: Span, model: &PathModel) {
+    pub fn space_out(&mut self, now: Time, rtt: Span, model: &PathModel) {
         let was_alone = self.in_flight < i64::from(self.mtu / 2);
         if was_alone && self.controller.window() < 2.0 * f64::from(self.mtu) {
             self.spacing.on_trim(rtt, model.base_rtt);
         }
+        self.space_next(now, model);
     }
 
     /// Everything that was posted has been delivered.
@@ -218,8 +268,14 @@ impl Flow {
         self.spacing.on_drained();
     }
 
-    /// The responder refused a packet for a reason unrelated to the network.
-    pub fn on_refusal(&mut self, bytes: u32, rtt: Option<Span>) {
+    /// The responder refused a packet for a reason unrelated to the network. What is lost leaves at `again_at`.
+    pub fn on_refusal(&mut self, bytes: u32, rtt: Option<Span>, again_at: Time) {
+        self.take_back(bytes, rtt);
+        self.not_before = again_at;
+    }
+
+    /// A packet is no longer in flight. `rtt` is the round-trip time of the NACK.
+    fn take_back(&mut self, bytes: u32, rtt: Option<Span>) {
         self.in_flight -= i64::from(bytes);
         if let Some(rtt) = rtt {
             self.controller.on_rtt(rtt);
@@ -260,7 +316,10 @@ impl Flow {
     pub fn on_idle(&mut self, now: Time) {
         let rcvd_bytes = self.all_counted();
         if (1..1 << 23).contains(&(rcvd_bytes.wrapping_sub(self.counted) & 0xFF_FFFF)) {
-            self.on_sack(now, &Feedback { rcvd_bytes, rtt: None, ecn: false, penalty: 0, restore: false });
+            self.on_sack(
+                now,
+                &Feedback { rcvd_bytes, rtt: None, ecn: false, penalty: 0, restore: false, delay: None },
+            );
         }
         // The rest is less than a unit of the responder's counter, which rounds up. It is more only if a peer counts
         // differently from the specification.
@@ -288,12 +347,12 @@ mod tests {
     }
 
     fn feedback(units: u32, penalty: u8, restore: bool) -> Feedback {
-        Feedback { rcvd_bytes: units, rtt: None, ecn: false, penalty, restore }
+        Feedback { rcvd_bytes: units, rtt: None, ecn: false, penalty, restore, delay: None }
     }
 
     fn fill(flow: &mut Flow) {
         while flow.is_open() {
-            flow.on_sent(MTU, false);
+            flow.count_sent(MTU, false);
         }
     }
 
@@ -329,7 +388,7 @@ mod tests {
     #[test]
     fn what_was_trimmed_on_the_last_hop_does_not_leave_again_at_once() {
         let mut flow = nscc();
-        (0..16).for_each(|_| flow.on_sent(MTU, false));
+        (0..16).for_each(|_| flow.count_sent(MTU, false));
         for _ in 0..14 {
             flow.on_trim(Time(1), MTU, true, None);
         }
@@ -342,11 +401,11 @@ mod tests {
         let model = PathModel::new(Span::from_micros(12), true);
         let trimmed = |mut flow: Flow| {
             for round in 1..100 {
-                flow.on_sent(MTU, false);
+                flow.count_sent(MTU, false);
                 flow.on_trim(Time(round), MTU, true, None);
-                flow.space_out(model.base_rtt, &model);
+                flow.space_out(Time(round), model.base_rtt, &model);
             }
-            (flow.window(), flow.next_packet(Time(100), &model))
+            (flow.window(), flow.resends_at())
         };
         let (window, next) = trimmed(nscc());
         assert_eq!(window, u64::from(MTU));
@@ -359,29 +418,29 @@ mod tests {
         let model = PathModel::new(Span::from_micros(12), true);
         let mut flow = nscc();
         let before = flow.window();
-        (0..4).for_each(|_| flow.on_sent(MTU, false));
+        (0..4).for_each(|_| flow.count_sent(MTU, false));
         (0..4).for_each(|_| flow.on_trim(Time(1), MTU, true, None));
-        flow.space_out(model.base_rtt, &model);
-        assert!(flow.is_spaced());
+        flow.space_out(Time(1), model.base_rtt, &model);
+        assert!(flow.spaced_until().is_some());
         // The receiver presses only now, when the trimmed packets have taken the window away.
-        flow.on_sent(MTU, true);
+        flow.count_sent(MTU, true);
         flow.on_sack(Time(2), &feedback(17, 2, false));
         assert_eq!(flow.window(), u64::from(MTU));
         flow.on_sack(Time(3), &feedback(17, 0, false));
-        assert!(flow.is_spaced() && flow.window() == u64::from(MTU), "not over yet");
+        assert!(flow.spaced_until().is_some() && flow.window() == u64::from(MTU), "not over yet");
         flow.on_sack(Time(4), &feedback(17, 0, true));
         assert_eq!(flow.window(), before / 2);
-        assert!(!flow.is_spaced());
+        assert!(flow.spaced_until().is_none());
     }
 
     #[test]
     fn what_was_trimmed_long_ago_is_no_reason_for_a_large_window() {
         let mut flow = nscc();
-        (0..4).for_each(|_| flow.on_sent(MTU, false));
+        (0..4).for_each(|_| flow.count_sent(MTU, false));
         (0..2).for_each(|_| flow.on_trim(Time(1), MTU, true, None));
         flow.on_idle(Time(2));
         let before = flow.window();
-        flow.on_sent(MTU, false);
+        flow.count_sent(MTU, false);
         flow.on_sack(Time(3), &feedback(0, 2, false));
         flow.on_sack(Time(4), &feedback(0, 0, true));
         assert_eq!(flow.window(), before);
@@ -426,7 +485,8 @@ mod tests {
             let mut flow = Flow::new(&profile, MTU, &RequestorOptions::default());
             fill(&mut flow);
             let (window, in_flight) = (flow.window(), flow.in_flight());
-            flow.on_refusal(MTU, Some(Span::from_micros(13)));
+            flow.on_refusal(MTU, Some(Span::from_micros(13)), Time(7));
+            assert_eq!(flow.resends_at(), Time(7));
             assert_eq!((flow.window(), flow.in_flight()), (window, in_flight - i64::from(MTU)));
         }
     }
@@ -436,12 +496,12 @@ mod tests {
         let mut flow = flow(1_000_000);
         for round in 1..100 {
             // 100 bytes each: the counter of the responder rounds up to 256.
-            flow.on_sent(100, false);
+            flow.count_sent(100, false);
             flow.on_sack(Time(round), &feedback((100 * round as u32).div_ceil(256), 0, false));
             flow.on_idle(Time(round));
             assert_eq!((flow.in_flight(), flow.uncounted()), (0, 0), "round {round}");
         }
-        flow.on_sent(5_000, false);
+        flow.count_sent(5_000, false);
         assert_eq!((flow.in_flight(), flow.uncounted()), (5_000, 5_000));
     }
 

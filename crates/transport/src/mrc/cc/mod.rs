@@ -18,26 +18,29 @@ pub(super) use flow::{Feedback, Flow};
 pub use nscc::{Nscc, NsccParams};
 pub use swift::{Swift, SwiftParams};
 
-use openmrc_wire::Packet;
+use openmrc_wire::{Packet, ip, udp};
 
 use crate::time::{Span, Time};
 
-/// Size of a packet as congestion control counts it: UDP length + 40 (docs/spec/congestion.md).
+/// What congestion control counts outside a packet's UDP payload: UDP length + 40 (docs/spec/congestion.md).
+const NOMINAL_OUTSIDE: u32 = (udp::LEN + ip::IPV6_LEN) as u32;
+
+/// Size of a packet as congestion control counts it.
 #[inline]
 pub(super) fn nominal(packet: &Packet) -> u32 {
-    packet.wire_len() as u32 + 8 + 40
+    packet.wire_len() as u32 + NOMINAL_OUTSIDE
 }
 
 /// State of the receiver's penalty (docs/spec/congestion.md, "On a SACK").
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Hold {
+pub enum Penalty {
     /// No penalty.
-    Free,
+    None,
     /// The penalty has ended, but the window was not restored yet: it may grow from its present size, by equal steps
     /// for all senders.
-    Eased,
+    Easing,
     /// There is a penalty: the window must not grow. The requestor shrinks it after this call.
-    Pressed,
+    Pressing,
 }
 
 /// The contents of a SACK for the controller.
@@ -52,7 +55,7 @@ pub struct Ack {
     /// That packet was ECN-marked.
     pub ecn: bool,
     /// State of the receiver's penalty.
-    pub hold: Hold,
+    pub penalty: Penalty,
 }
 
 /// A sender's congestion controller. Sizes are nominal packet sizes: UDP length + 40 bytes.
@@ -77,6 +80,11 @@ pub trait Congestion: Send + Sync {
     }
     /// Nothing is in flight any more.
     fn on_idle(&mut self) {}
+    /// Whether the window follows from what the last hop trims: then it is limited to what was in use when a packet was
+    /// trimmed there, and if its smallest size is still too large, packets are spaced.
+    fn follows_last_hop(&self) -> bool {
+        false
+    }
 }
 
 /// Creates a custom controller for each queue pair.
@@ -160,5 +168,8 @@ impl Congestion for Controller {
     }
     fn on_idle(&mut self) {
         each!(self, c => c.on_idle())
+    }
+    fn follows_last_hop(&self) -> bool {
+        each!(self, c => c.follows_last_hop())
     }
 }

@@ -6,7 +6,10 @@
 
 use std::sync::Arc;
 
-use super::{Ack, Congestion, Hold};
+use openmrc_wire::DATA_OVERHEAD;
+
+use super::{Ack, Congestion, NOMINAL_OUTSIDE, Penalty};
+use crate::presets;
 use crate::time::{Span, Time};
 
 /// The network from which all gains are scaled: 100 Gb/s and 12 us (docs/spec/congestion.md, "Numbers").
@@ -52,15 +55,14 @@ pub struct NsccParams {
 }
 
 impl NsccParams {
-    /// Headers counted in a full packet's nominal size: UDP 8, BTH 12, METH 4, TSETH 4, RETH 16, ImmDt 4, iCRC 4, and
-    /// 40.
-    pub const OVERHEAD: u32 = 92;
+    /// Headers counted in a full packet's nominal size, bytes.
+    pub const OVERHEAD: u32 = NOMINAL_OUTSIDE + DATA_OVERHEAD as u32;
 
     /// The defaults for a sender of `link_rate_bps` over `base_rtt` (docs/spec/congestion.md, "Numbers").
     pub fn for_network(link_rate_bps: u64, base_rtt: Span, path_mtu: u16, trimming: bool) -> Self {
         let mtu = u32::from(path_mtu) + Self::OVERHEAD;
         let bdp = link_rate_bps as f64 / 8.0 * base_rtt.as_secs_f64();
-        let target_qdelay = if trimming { base_rtt.scaled(0.75) } else { base_rtt };
+        let target_qdelay = presets::target_qdelay(base_rtt, trimming);
         let scaling_a = bdp / REFERENCE_BDP;
         let scaling_b = target_qdelay.0 as f64 / REFERENCE_RTT.0 as f64;
         let mtu_f = f64::from(mtu);
@@ -208,11 +210,11 @@ impl Nscc {
     }
 
     /// While the delay is about zero for a full window, the window grows by a share of every byte acknowledged.
-    fn fast_increase(&mut self, newly: u32, delay: Span, hold: Hold) -> bool {
+    fn fast_increase(&mut self, newly: u32, delay: Span, penalty: Penalty) -> bool {
         // "About zero" is a twelfth of the base RTT: 1 us on the reference network [choice]. During destination flow
         // control all senders grow by equal steps and not by a share of their own windows, which would preserve uneven
         // shares for milliseconds.
-        if delay > self.base_rtt.over(12) || hold != Hold::Free {
+        if delay > self.base_rtt.over(12) || penalty != Penalty::None {
             self.undelayed = 0;
             self.fast = false;
             return false;
@@ -257,6 +259,10 @@ impl Nscc {
 }
 
 impl Congestion for Nscc {
+    fn follows_last_hop(&self) -> bool {
+        true
+    }
+
     #[inline]
     fn window(&self) -> f64 {
         self.cwnd
@@ -282,7 +288,7 @@ impl Congestion for Nscc {
         // An unmarked late packet passed a queue that does not mark; it counts for little.
         let late_unmarked = !ack.ecn && delay > self.params.target_qdelay;
         self.average(if late_unmarked { self.base_rtt.over(4) } else { delay });
-        if ack.hold == Hold::Pressed || self.quick_adapt(now, ack.ecn, delay, ack.in_flight) {
+        if ack.penalty == Penalty::Pressing || self.quick_adapt(now, ack.ecn, delay, ack.in_flight) {
             return;
         }
         // One window of acknowledgements earns one increase. After a sudden decrease the acknowledgements are for
@@ -291,7 +297,7 @@ impl Congestion for Nscc {
         let earned = f64::from(newly) * (self.cwnd / was_in_flight.max(1) as f64).min(1.0);
         match (ack.ecn, delay < self.params.target_qdelay) {
             (false, true) => {
-                if !self.fast_increase(newly, delay, ack.hold) {
+                if !self.fast_increase(newly, delay, ack.penalty) {
                     let below = (self.params.target_qdelay - delay).0 as f64;
                     self.inc_bytes += self.params.alpha * earned * below;
                 }
@@ -300,7 +306,7 @@ impl Congestion for Nscc {
                 self.fast = false;
                 // Switches do not mark on the last hop: while the receiver resolves an incast, an unmarked delay is
                 // that of its own link, and the fair increase of every sender would be trimmed there \[choice\].
-                if ack.hold == Hold::Free {
+                if ack.penalty == Penalty::None {
                     self.inc_bytes += self.params.fi * earned;
                 }
             }
@@ -344,7 +350,7 @@ mod tests {
     use super::super::CcProfile;
     use super::super::flow::{Feedback, Flow};
     use super::*;
-    use crate::mrc::config::RequestorOptions;
+    use crate::mrc::config::{PathModel, RequestorOptions};
 
     const US: u64 = 1_000_000;
     const MTU: u32 = 4188;
@@ -358,7 +364,11 @@ mod tests {
     }
 
     fn ack(newly: u32, rtt_us: f64, ecn: bool) -> Ack {
-        Ack { newly, in_flight: 100_000, rtt: Some(Span((rtt_us * 1e6) as u64)), ecn, hold: Hold::Free }
+        Ack { newly, in_flight: 100_000, rtt: Some(Span((rtt_us * 1e6) as u64)), ecn, penalty: Penalty::None }
+    }
+
+    fn model() -> PathModel {
+        PathModel::new(params().base_rtt, true)
     }
 
     /// A flow with NSCC, driven in bytes.
@@ -376,14 +386,15 @@ mod tests {
         }
 
         fn send(&mut self, bytes: u32) {
-            self.flow.on_sent(bytes, false);
+            self.flow.on_sent(Time::ZERO, bytes, false, &model());
         }
 
         fn sack(&mut self, at_us: u64, units: u32, rtt_us: f64, penalty: u8, restore: bool) {
             self.received += units;
             let rtt = Some(Span((rtt_us * 1e6) as u64));
-            let feedback = Feedback { rcvd_bytes: self.received, rtt, ecn: false, penalty, restore };
-            self.flow.on_sack(Time(at_us * US), &feedback);
+            let feedback =
+                Feedback { rcvd_bytes: self.received, rtt, ecn: false, penalty, restore, delay: None };
+            self.flow.apply(Time(at_us * US), &feedback, &model());
         }
     }
 
@@ -419,11 +430,11 @@ mod tests {
     fn fast_increase_begins_after_a_window_without_delay_and_adds_a_quarter_of_what_is_acknowledged() {
         let mut cc = reference();
         cc.set_window(50_000.0);
-        assert!(!cc.fast_increase(50_000, Span::ZERO, Hold::Free));
-        assert!(cc.fast_increase(4_000, Span::ZERO, Hold::Free));
+        assert!(!cc.fast_increase(50_000, Span::ZERO, Penalty::None));
+        assert!(cc.fast_increase(4_000, Span::ZERO, Penalty::None));
         assert!((cc.window() - 51_000.0).abs() < 1e-6, "{}", cc.window());
-        assert!(!cc.fast_increase(4_000, Span(2 * US), Hold::Free), "a delay ends it");
-        assert!(!cc.fast_increase(4_000, Span::ZERO, Hold::Free));
+        assert!(!cc.fast_increase(4_000, Span(2 * US), Penalty::None), "a delay ends it");
+        assert!(!cc.fast_increase(4_000, Span::ZERO, Penalty::None));
         assert!((cc.window() - 51_000.0).abs() < 1e-6, "{}", cc.window());
     }
 
@@ -548,14 +559,14 @@ mod tests {
 
     #[test]
     fn an_unmarked_delay_opens_no_window_while_the_receiver_resolves_an_incast() {
-        for (hold, grows) in [(Hold::Free, true), (Hold::Eased, false)] {
+        for (penalty, grows) in [(Penalty::None, true), (Penalty::Easing, false)] {
             let mut cc = reference();
             cc.set_window(50_000.0);
             // The first step is due by time and sets all clocks.
-            cc.on_sack(Time(1_000 * US), &Ack { hold, ..ack(0, 14.0, false) });
+            cc.on_sack(Time(1_000 * US), &Ack { penalty, ..ack(0, 14.0, false) });
             let window = cc.window();
-            cc.on_sack(Time(1_001 * US), &Ack { hold, ..ack(50_000, 30.0, false) });
-            assert_eq!(cc.window() > window, grows, "{hold:?}");
+            cc.on_sack(Time(1_001 * US), &Ack { penalty, ..ack(50_000, 30.0, false) });
+            assert_eq!(cc.window() > window, grows, "{penalty:?}");
         }
     }
 

@@ -5,7 +5,7 @@
 //! excess delay, at most once per round trip. Small windows have a higher target, so that the flows of an incast
 //! converge. A window is at least one packet: pacing below that is not modelled.
 
-use super::{Ack, Congestion, Hold};
+use super::{Ack, Congestion, Penalty};
 use crate::time::{Span, Time};
 
 /// Parameters; [`SwiftParams::for_network`] gives the defaults.
@@ -106,7 +106,7 @@ impl Congestion for Swift {
         let (delay, target) = (rtt.0 as f64, self.params.target(self.cwnd / mtu));
         if delay >= target {
             self.decrease(now, 1.0 - self.params.beta * (delay - target) / delay);
-        } else if ack.hold != Hold::Pressed {
+        } else if ack.penalty != Penalty::Pressing {
             self.cwnd += self.params.increase * mtu * f64::from(ack.newly) / self.cwnd;
             self.clamp();
         }
@@ -130,7 +130,7 @@ mod tests {
     }
 
     fn feedback(newly: u32, rtt: Span) -> Ack {
-        Ack { newly, in_flight: 0, rtt: Some(rtt), ecn: false, hold: Hold::Free }
+        Ack { newly, in_flight: 0, rtt: Some(rtt), ecn: false, penalty: Penalty::None }
     }
 
     #[test]

@@ -206,6 +206,16 @@ impl Paths {
         self.records.len()
     }
 
+    /// The profile that its paths are of.
+    pub(super) fn profile(&self) -> &Arc<EvProfile> {
+        &self.profile
+    }
+
+    /// Bits of the paths' entropy values.
+    pub(super) fn entropy_bits(&self) -> u8 {
+        self.reflection.bits
+    }
+
     pub(super) fn plane_count(&self) -> usize {
         self.planes.len()
     }
@@ -278,6 +288,12 @@ impl Paths {
         reflection.is_swapped = swapped;
         reflection.swapped = reflection.swapped.saturating_add(swapped.into());
         Some(index)
+    }
+
+    /// Whether a path has this reflected entropy, in the order of halves in which the last was found.
+    fn is_reflected(&self, index: EvIndex, entropy: Ev) -> bool {
+        let value = if self.reflection.is_swapped { entropy.swapped() } else { entropy };
+        self.ev(index).matches(value, self.reflection.bits)
     }
 
     /// Reflected values found with their halves exchanged, and reflected values that are no path's.

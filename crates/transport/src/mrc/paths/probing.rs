@@ -2,10 +2,15 @@
 //!
 //! The low bits of a probe's id are the index of its path, so that the SACK is matched without a table.
 
+use std::ops::Range;
+
+use openmrc_wire::Ev;
+
 use super::ev_state::EvState;
 use super::{EvIndex, Paths};
 use crate::api::PortSet;
 use crate::random::mix;
+use crate::seq::Seq;
 use crate::time::{Span, Time};
 
 /// The due time of a condemned path's next probe takes one byte. Its unit doubles with the back-off: a wait takes
@@ -32,6 +37,30 @@ pub(in crate::mrc) struct ConditionProbes {
     /// Binary logarithm of the unit of a first wait, in picoseconds.
     due_shift: u8,
     seed: u32,
+}
+
+/// Duplicates of full size as probes. Their answers have no id of a probe, and entropy values of 16 bits may be equal on
+/// several planes, so the PSN tells the plane: modulo the number of planes it is its index.
+impl Paths {
+    /// Which of the packets that have `arrived` is sent again to probe a path, if its next probe is of full size.
+    pub(in crate::mrc) fn duplicate_for(&self, index: EvIndex, arrived: &Range<Seq>) -> Option<Seq> {
+        let planes = self.planes.len() as u64;
+        if !self.may_drop() || self.has_succeeded(index) || arrived.end - arrived.start < planes {
+            return None;
+        }
+        let newest = arrived.end - 1;
+        Some(newest - (newest + planes - self.plane_of(index) as u64) % planes)
+    }
+
+    /// The condemned path that a duplicate of packet `seq` has probed, by the entropy value in its answer.
+    pub(in crate::mrc) fn probed_by_duplicate(&self, entropy: Ev, seq: Seq) -> Option<EvIndex> {
+        if !self.may_drop() || self.condemned.count == 0 {
+            return None;
+        }
+        let plane = (seq % self.planes.len() as u64) as usize;
+        let is_awaited = |index| self.state(index) == EvState::AssumedBad && self.record(index).backoff() > 0;
+        self.on_plane(plane).find(|&index| is_awaited(index) && self.is_reflected(index, entropy))
+    }
 }
 
 impl ConditionProbes {
@@ -120,11 +149,6 @@ impl ConditionProbes {
         paths.record_mut(index).set_probing(successes, record.backoff() + 1);
         let wait = rtt.times(FIRST_RTTS << record.backoff()).min(LONGEST);
         self.set_due(now, paths, index, self.jitter(now, index, wait));
-    }
-
-    /// The answer to a duplicate that was sent on a condemned path.
-    pub fn is_awaited(paths: &Paths, index: EvIndex) -> bool {
-        paths.may_drop() && paths.state(index) == EvState::AssumedBad && paths.record(index).backoff() > 0
     }
 
     /// The peer gives the path up: successes are counted from zero again.

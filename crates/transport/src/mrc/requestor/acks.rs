@@ -3,6 +3,7 @@
 use openmrc_wire::{Aeth, CcState, Mark, Nack, NackReason, Psn, Sack, Syndrome};
 
 use super::Requestor;
+use super::loss::Evidence;
 use super::send_times::Stamp;
 use super::silence::Attempt;
 use super::window::{Flight, Outstanding};
@@ -30,6 +31,8 @@ struct Answered {
     seq: Option<Seq>,
     /// The id of the answered probe, if it is a probe.
     probe: Option<u16>,
+    /// When that probe was sent, if it is the last that asked.
+    probed: Option<Stamp>,
     /// Its path, if this queue pair uses it.
     path: Option<EvIndex>,
     /// Whether the packet or probe took this path last.
@@ -51,7 +54,8 @@ impl Requestor {
             (None, None) => None,
         };
         let path = shared.paths.find(sack.entropy, last);
-        Answered { seq, probe, path, on_last_path: path.is_some() && path == last }
+        let probed = probe.and_then(|id| self.silence.probe_answered(ConditionProbes::sequence_of(id)));
+        Answered { seq, probe, probed, path, on_last_path: path.is_some() && path == last }
     }
 
     /// Whether a SACK speaks of packets that were sent, and not so long ago that the window has forgotten them. This
@@ -76,97 +80,37 @@ impl Requestor {
         self.keepalive_heard(now, host);
         // CC_STATE of another type has a meaning of its own: only the rest of the SACK is used.
         let cc = if sack.cc_type == Sack::CC_TYPE { sack.cc } else { CcState::default() };
-        let (penalty, restore) = match self.limits.obeys_penalties {
-            true => (cc.rcv_cwnd_pen, cc.restore_cwnd),
-            false => (0, false),
-        };
-        if shared.config.caps.overflow_reports && Pressure::from(penalty).is_overflow() {
-            self.loss.on_overflow_report(now);
-        }
+        self.take_overflow_report(shared, now, &cc);
 
         let answered = self.answered(shared, sack, cack);
-        let mut newest =
-            answered.probe.and_then(|id| self.silence.probe_answered(ConditionProbes::sequence_of(id)));
-        let rtt = self.rtt_sample(shared, now, (cc.timestamp, rtx), answered.seq, newest);
-        if let Some(rtt) = rtt {
-            let spread = shared.rtt.update(rtt);
-            self.loss.on_rtt_spread(spread, &shared.config.model());
-        }
-        // Whether the SACK proves that packets sent earlier on the same path are lost if they are still missing.
-        let mut proves_order = false;
-        if let Some(seq) = answered.seq.filter(|&seq| self.window.contains(seq)) {
-            match self.window.state(seq) {
-                Flight::Sent => {
-                    proves_order = answered.on_last_path;
-                    newest = Some(self.window.sent_not_before(seq));
-                }
-                Flight::Resent if answered.on_last_path => newest = self.window.resent_at(seq),
-                Flight::Resent if answered.path.is_some() => {
-                    self.loss_was_spurious(shared, answered.path, host);
-                }
-                Flight::Resent | Flight::Lost | Flight::Acked => {}
-            }
-        }
+        let rtt = self.measure(shared, now, (cc.timestamp, rtx), &answered);
+        let (mut newest, proves_order) = self.what_answer_proves(shared, &answered, host);
+        let probed = self.probed_by_duplicate(shared, sack, &answered);
 
-        // A duplicate of what had arrived before was a probe of full size.
-        let proves_path = answered.probe.is_some()
-            || answered.seq.is_some_and(|seq| seq < self.window.base())
-                && answered.path.is_some_and(|index| ConditionProbes::is_awaited(&shared.paths, index));
-
-        let bitmap_base = cack.wrapping_add_signed(i64::from(sack.sack_offset));
-        let bitmap = (bitmap_base, sack.bitmap);
-        let arrived_first = self.window.fresh64(bitmap_base) & sack.bitmap;
+        let bitmap = (cack.wrapping_add_signed(i64::from(sack.sack_offset)), sack.bitmap);
+        let arrived_first = self.window.fresh64(bitmap.0) & bitmap.1;
         let arrived = self.take_arrivals(shared, now, cack, bitmap, &mut newest, host);
-        let was_spaced = self.flow.is_spaced();
-        let probe = answered.probe.is_some();
         if let Some(id) = answered.probe {
             self.start_probe_answered(now, id, cc.timestamp);
         }
-        self.flow.on_sack(
-            now,
-            &Feedback {
-                rcvd_bytes: cc.rcvd_bytes,
-                rtt: rtt.filter(|_| !probe),
-                ecn: sack.mark == Mark::SkipOnce && !probe,
-                penalty,
-                restore,
-            },
-        );
-        if let (true, Some(rtt)) = (arrived && !probe, rtt) {
-            self.flow.on_delivered(rtt - shared.rtt.shortest, penalty, &shared.config.model());
-            if was_spaced {
-                self.not_before = self.flow.next_packet(now, &shared.config.model());
-            }
-        }
-        if was_spaced && !self.flow.is_spaced() {
-            // A retransmission would wait for the turn that spacing had given it.
-            self.not_before = now;
-        }
-        if shared.config.caps.dynamic_mpr {
-            let granted = u32::from(sack.mpr) * PSNS_PER_MPR;
-            // A late SACK may be older than one that grants more.
-            let is_late = cack + 1 < self.window.base();
-            if granted == 0 {
-                PeerCounters::count(&mut shared.stats.peer.no_mpr);
-            } else {
-                self.peer_window = if is_late { granted.min(self.peer_window) } else { granted };
-            }
-        }
+        // The answer to a probe says nothing of the way of data.
+        let rtt = rtt.filter(|_| answered.probe.is_none());
+        let marked = sack.mark == Mark::SkipOnce && answered.probe.is_none();
+        let delay = rtt.filter(|_| arrived).map(|rtt| rtt - shared.rtt.shortest);
+        let feedback = self.feedback(&cc, rtt, marked, delay);
+        self.flow.apply(now, &feedback, &shared.config.model());
+        self.take_peer_window(shared, cack, sack.mpr);
         if arrived {
             self.silence.progress(now);
         }
 
-        if let Some(index) = answered.path {
+        if let Some(index) = probed.or(answered.path) {
+            let proves_path = answered.probe.is_some() || probed.is_some();
             shared.path_answered(now, index, proves_path, sack.mark, host);
-            if proves_order
-                && shared.config.model().ordered
-                && let Some(seq) = answered.seq
-            {
-                self.detect_losses_on_path(shared, now, (index, seq), bitmap, host);
-            }
         }
-        self.detect_losses_in_burst(shared, now, bitmap_base, arrived_first, host);
-        self.detect_losses(shared, now, newest, host);
+        let ordered = proves_order && shared.config.model().ordered;
+        let overtaking = answered.path.zip(answered.seq).filter(|_| ordered);
+        self.detect_all(shared, now, &Evidence { overtaking, bitmap, arrived_first, newest }, host);
         if self.window.is_empty() {
             self.flow.on_idle(now);
             if self.sendq.drained() {
@@ -174,6 +118,80 @@ impl Requestor {
             }
         }
         self.probe_at_start(shared, now, host);
+    }
+
+    /// The receiver may tell that its buffers have overflowed.
+    fn take_overflow_report(&mut self, shared: &Shared, now: Time, cc: &CcState) {
+        let penalty = if self.limits.obeys_penalties { cc.rcv_cwnd_pen } else { 0 };
+        if shared.config.caps.overflow_reports && Pressure::from(penalty).is_overflow() {
+            self.loss.on_overflow_report(now);
+        }
+    }
+
+    /// What a SACK says to flow and congestion control.
+    fn feedback(&self, cc: &CcState, rtt: Option<Span>, ecn: bool, delay: Option<Span>) -> Feedback {
+        let (penalty, restore) = match self.limits.obeys_penalties {
+            true => (cc.rcv_cwnd_pen, cc.restore_cwnd),
+            false => (0, false),
+        };
+        Feedback { rcvd_bytes: cc.rcvd_bytes, rtt, ecn, penalty, restore, delay }
+    }
+
+    /// Measures the round trip that a SACK ends. The reorder window follows it.
+    fn measure(
+        &mut self,
+        shared: &mut Shared,
+        now: Time,
+        stamp: (u16, bool),
+        answered: &Answered,
+    ) -> Option<Span> {
+        let rtt = self.rtt_sample(shared, now, stamp, answered.seq, answered.probed)?;
+        let spread = shared.rtt.update(rtt);
+        self.loss.on_rtt_spread(spread, &shared.config.model());
+        Some(rtt)
+    }
+
+    /// From the packet or probe that was answered: a send time such that something sent then has arrived, and whether
+    /// packets sent earlier on the same path are lost if they are still missing.
+    fn what_answer_proves(
+        &mut self,
+        shared: &mut Shared,
+        answered: &Answered,
+        host: &mut dyn Host,
+    ) -> (Option<Stamp>, bool) {
+        let Some(seq) = answered.seq.filter(|&seq| self.window.contains(seq)) else {
+            return (answered.probed, false);
+        };
+        match self.window.state(seq) {
+            Flight::Sent => return (Some(self.window.sent_not_before(seq)), answered.on_last_path),
+            Flight::Resent if answered.on_last_path => return (self.window.resent_at(seq), false),
+            Flight::Resent if answered.path.is_some() => {
+                self.loss_was_spurious(shared, answered.path, host);
+            }
+            Flight::Resent | Flight::Lost | Flight::Acked => {}
+        }
+        (answered.probed, false)
+    }
+
+    /// The path of a probe of full size that a SACK answers: a duplicate of what had arrived before.
+    fn probed_by_duplicate(&self, shared: &Shared, sack: &Sack, answered: &Answered) -> Option<EvIndex> {
+        let duplicate = answered.seq.filter(|&seq| seq < self.window.base())?;
+        shared.paths.probed_by_duplicate(sack.entropy, duplicate)
+    }
+
+    /// The window that the peer grants, if it has a dynamic one.
+    fn take_peer_window(&mut self, shared: &mut Shared, cack: Seq, mpr: u8) {
+        if !shared.config.caps.dynamic_mpr {
+            return;
+        }
+        let granted = u32::from(mpr) * PSNS_PER_MPR;
+        // A late SACK may be older than one that grants more.
+        let is_late = cack + 1 < self.window.base();
+        if granted == 0 {
+            PeerCounters::count(&mut shared.stats.peer.no_mpr);
+        } else {
+            self.peer_window = if is_late { granted.min(self.peer_window) } else { granted };
+        }
     }
 
     /// Round-trip time from the reflected timestamp of a SACK with this RTX. The timestamp counts only if it lies
@@ -353,12 +371,10 @@ impl Requestor {
             let last_hop = nack.reason == NackReason::TrimmedLastHop;
             self.flow.on_trim(now, size, last_hop, rtt);
             if last_hop {
-                self.flow.space_out(shared.rtt.smoothed, &shared.config.model());
-                self.wait_between_packets(shared, now);
+                self.flow.space_out(now, shared.rtt.smoothed, &shared.config.model());
             }
         } else {
-            self.not_before = now + shared.rtt.smoothed;
-            self.flow.on_refusal(size, rtt);
+            self.flow.on_refusal(size, rtt, now + shared.rtt.smoothed);
         }
         if self.silence.count_nack(now, &shared.rtt) == Attempt::Exhausted {
             self.fail(shared, Fatal::RetryExceeded, SendStatus::RetryExceededErr, host);

@@ -79,7 +79,34 @@ fn max_reorder_window(shared: &Shared) -> Span {
     if shared.config.model().ordered { even } else { even.times(4) }
 }
 
+/// What a SACK says of packets that have not arrived.
+pub(super) struct Evidence {
+    /// A packet that has arrived on this path, on which packets stay in order.
+    pub overtaking: Option<(EvIndex, Seq)>,
+    /// The packets that the SACK reports: a bit each from a PSN.
+    pub bitmap: (Seq, u64),
+    /// Those of them that were sent once and not reported before.
+    pub arrived_first: u64,
+    /// Send time of a packet that is now known to have arrived.
+    pub newest: Option<Stamp>,
+}
+
 impl Requestor {
+    /// Finds everything that a SACK shows to be lost.
+    pub(super) fn detect_all(
+        &mut self,
+        shared: &mut Shared,
+        now: Time,
+        evidence: &Evidence,
+        host: &mut dyn Host,
+    ) {
+        if let Some(overtaking) = evidence.overtaking {
+            self.detect_losses_on_path(shared, now, overtaking, evidence.bitmap, host);
+        }
+        self.detect_losses_in_burst(shared, now, evidence.bitmap.0, evidence.arrived_first, host);
+        self.detect_losses(shared, now, evidence.newest, host);
+    }
+
     /// `newest` is the send time of a packet that is now known to have arrived.
     pub(super) fn detect_losses(
         &mut self,
@@ -121,7 +148,7 @@ impl Requestor {
 
     /// Packets stay in order on one path: a packet sent before `seq` on the same path is lost if this SACK could have
     /// reported it and did not.
-    pub(super) fn detect_losses_on_path(
+    fn detect_losses_on_path(
         &mut self,
         shared: &mut Shared,
         now: Time,
@@ -146,7 +173,7 @@ impl Requestor {
     /// SACK covers whole bursts, so this finds such a loss at once instead of after the reorder window. `arrived` are
     /// the first transmissions that this SACK reports, a bit each from `base`: a retransmission proves nothing, as
     /// switches may queue it apart.
-    pub(super) fn detect_losses_in_burst(
+    fn detect_losses_in_burst(
         &mut self,
         shared: &mut Shared,
         now: Time,

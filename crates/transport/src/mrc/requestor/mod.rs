@@ -23,6 +23,8 @@ mod silence;
 mod start_probe;
 mod window;
 
+use std::ops::Range;
+
 use openmrc_wire::{Body, Packet, Psn, Timestamp, Write};
 
 pub use sendq::MAX_MESSAGE;
@@ -38,6 +40,7 @@ use super::cc::{Flow, NsccParams, nominal};
 use super::config::{PSNS_PER_MPR, QpConfig, RequestorConfig};
 use super::paths::EvIndex;
 use super::shared::Shared;
+use super::stats::Counters;
 use crate::api::{
     Fatal, Host, PortSet, PostError, Readiness, SendDone, SendStatus, TrafficClass, Transmit, WorkRequest,
 };
@@ -57,8 +60,6 @@ pub(super) struct Requestor {
     peer_window: u32,
     /// When a round trip longer than timestamps reach was last measured.
     long_sample_at: Stamp,
-    /// Nothing that is lost leaves before this time, and nothing at all while packets are spaced.
-    not_before: Time,
     start_probe: StartProbe,
 }
 
@@ -90,7 +91,6 @@ impl Requestor {
             keepalive: keepalive.map(|period| Box::new(Keepalive::new(now, period))),
             peer_window: window,
             long_sample_at: Stamp::at(now),
-            not_before: Time::ZERO,
             start_probe: StartProbe::new(config),
             limits: Limits { window, max_wimm, burst: config.paths.burst, obeys_penalties: options.dfc },
         }
@@ -127,7 +127,7 @@ impl Requestor {
 
     /// Any field of type [`Time`]: the address from which the cache lines of the requestor are loaded.
     pub fn prefetch_anchor(&self) -> &Time {
-        &self.not_before
+        self.flow.prefetch_anchor()
     }
 
     /// Loads its heap memory into the cache.
@@ -145,6 +145,13 @@ impl Requestor {
     /// The PSN before the oldest that is outstanding: to the responder, a packet with it is a duplicate.
     pub fn arrived_psn(&self) -> Psn {
         wire(self.window.base()).offset(-1)
+    }
+
+    /// The packets that have all arrived: to the responder, each of them is a duplicate.
+    pub fn all_arrived(&self, stats: &Counters) -> Range<Seq> {
+        let (base, next) = (self.window.base(), self.window.next());
+        let first_sent = stats.data_packets - u64::from(stats.retransmits);
+        next.saturating_sub(first_sent)..base
     }
 
     /// Whether no answer is outstanding: every packet and message sent was acknowledged, and unsent data has a port to
@@ -182,12 +189,10 @@ impl Requestor {
         }
     }
 
-    /// Whether congestion control allows a packet. With nothing in flight a packet is always allowed: rounding in the
-    /// byte counter must not close a window of one packet for ever.
+    /// Whether congestion control allows a packet.
     #[inline]
     fn window_open(&self, clock: Time) -> bool {
-        !(self.flow.is_spaced() && clock < self.not_before)
-            && (self.flow.is_open() || self.window.packets_in_flight() == 0)
+        self.flow.allows(clock, self.window.packets_in_flight() == 0)
     }
 
     /// Whether a new packet may be sent, apart from congestion control.
@@ -202,7 +207,7 @@ impl Requestor {
     #[inline]
     fn has_lost(&self, clock: Time) -> bool {
         self.window.lost() > 0
-            && clock >= self.not_before
+            && clock >= self.flow.resends_at()
             && self.window.can_resend()
             && self.peer_takes_oldest_lost()
     }
@@ -232,20 +237,19 @@ impl Requestor {
     #[inline(never)]
     pub fn poll_timeout(&self, shared: &Shared) -> Time {
         let answer = self.answer_due(shared);
-        if self.flow.is_spaced() && self.not_before > shared.clock {
-            return answer.min(self.not_before);
+        match self.flow.spaced_until() {
+            Some(until) if until > shared.clock => answer.min(until),
+            _ => answer,
         }
-        answer
     }
 
     /// While nothing is in flight because the next packet has to wait, the peer has nothing to answer: its silence
     /// counts from a round trip after the end of the wait.
     #[inline]
     fn held_back_until(&self, shared: &Shared) -> Time {
-        if self.flow.is_spaced() && self.window.packets_in_flight() == 0 {
-            self.not_before + shared.rtt.smoothed
-        } else {
-            Time::ZERO
+        match self.flow.spaced_until() {
+            Some(until) if self.window.packets_in_flight() == 0 => until + shared.rtt.smoothed,
+            _ => Time::ZERO,
         }
     }
 
@@ -260,8 +264,8 @@ impl Requestor {
             return held_back;
         }
         let due = self.silence.timeout_due(&shared.rtt).min(self.tail_due(shared));
-        if self.window.lost() > 0 && self.not_before > shared.clock {
-            return due.min(self.not_before);
+        if self.window.lost() > 0 && self.flow.resends_at() > shared.clock {
+            return due.min(self.flow.resends_at());
         }
         due
     }
@@ -272,7 +276,7 @@ impl Requestor {
         if ports.and(shared.ports_up).is_empty() || !self.window_open(now) {
             return None;
         }
-        if self.flow.is_spaced() && self.window.packets_in_flight() == 0 {
+        if self.flow.spaced_until().is_some() && self.window.packets_in_flight() == 0 {
             self.silence.resume(now);
         }
         let again = if self.has_lost(now) { self.window.next_lost() } else { None };
@@ -311,8 +315,7 @@ impl Requestor {
             write.timestamp = Some(Timestamp { ticks: now.wire_ticks(), tsr: false });
         }
         packet.rtx = again;
-        self.flow.on_sent(nominal(&packet), again);
-        self.wait_between_packets(shared, now);
+        self.flow.on_sent(now, nominal(&packet), again, &shared.config.model());
         // The responder answers few packets of its own accord, so the last one before the sender waits asks for it.
         packet.ack_req = self.flow.wants_feedback() || !(self.has_new() || self.has_lost(now));
         shared.stats.data_packets += 1;
@@ -323,14 +326,6 @@ impl Requestor {
             false => TrafficClass::Data,
         };
         shared.paths.transmit(packet, index, class, (part.len > 0).then_some(part.payload))
-    }
-
-    /// While packets are spaced, the next one leaves after a gap from now.
-    #[inline]
-    fn wait_between_packets(&mut self, shared: &Shared, now: Time) {
-        if self.flow.is_spaced() {
-            self.not_before = self.flow.next_packet(now, &shared.config.model());
-        }
     }
 
     /// Nominal size of a packet that was sent before.

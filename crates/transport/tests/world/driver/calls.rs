@@ -67,8 +67,31 @@ impl<T: Subject> World<T> {
         for end in touched {
             self.judge(end);
             self.pump(end);
+            self.retire_if_done(end);
         }
         self.arm(node);
+    }
+
+    /// Begins the proof of an end's path MTU. Its traffic begins when the proof ends.
+    pub fn prove_mtu(&mut self, end: usize) {
+        let (node, place) = (self.ends[end].record.node, self.ends[end].place);
+        self.ends[end].record.mtu = Some(None);
+        self.call(node, None, Most::PerTimeout, |node, now, host| {
+            assert!(node.prove_mtu(now, place, host), "an end in RTS can send");
+        });
+        self.service(node);
+    }
+
+    /// The application destroys its queue pair once everything is done.
+    fn retire_if_done(&mut self, end: usize) {
+        let Some(linger) = self.scenario.linger else { return };
+        if self.ends[end].record.retired.is_some() || !self.knows_all_done(end) {
+            return;
+        }
+        let (node, place) = (self.ends[end].record.node, self.ends[end].place);
+        self.ends[end].record.retired = Some((self.local(node), linger));
+        self.trace.note(self.now, b'D', [end as u64, 0, 0], || format!("{end} is destroyed"));
+        self.call(node, None, Most::PerPacket(end), |node, now, host| node.retire(now, place, linger, host));
     }
 
     fn check_feedback(&mut self, feedback: &[(usize, Transmit)], most: Most) {
@@ -93,6 +116,9 @@ impl<T: Subject> World<T> {
 
     /// Checks the state of a queue pair between two calls.
     pub(super) fn judge(&mut self, end: usize) {
+        if self.ends[end].record.is_gone {
+            return;
+        }
         let (fatal, error) = (self.ends[end].record.fatal.map(|(_, why)| why), self.qp(end).error());
         if error != fatal {
             self.break_rule_of(end, "reported a fatal error and is not in ERROR".into());
@@ -159,7 +185,7 @@ impl<T: Subject> World<T> {
     pub(super) fn tick_end(&mut self, end: usize) {
         let place = self.ends[end].place;
         self.call(self.ends[end].record.node, None, Most::PerTimeout, |node, now, host| {
-            node.update_with(place, host, |qp, host| qp.handle_timeout(now, host));
+            node.update_with(now, place, host, |qp, host| qp.handle_timeout(now, host));
         });
     }
 
@@ -167,7 +193,12 @@ impl<T: Subject> World<T> {
     pub(super) fn pump(&mut self, end: usize) {
         let node = self.ends[end].record.node;
         loop {
-            if self.ends[end].record.fatal.is_some() || self.now < self.nodes[node].stalled_until {
+            let record = &self.ends[end].record;
+            if record.mtu == Some(None) {
+                return;
+            }
+            if record.fatal.is_some() || record.retired.is_some() || self.now < self.nodes[node].stalled_until
+            {
                 return;
             }
             let post = match &self.ends[end].traffic {

@@ -10,6 +10,9 @@ use crate::world::scenario::Action;
 
 impl<T: Subject> World<T> {
     pub(super) fn act(&mut self, act: Action) {
+        if act.end().is_some_and(|end| self.ends[end].record.is_gone) {
+            return;
+        }
         match act {
             Action::Impairments(impairments) => self.network.impairments = impairments,
             Action::Path { from, to, path, health } => self.network.set_path(from, to, path, health),
@@ -47,7 +50,7 @@ impl<T: Subject> World<T> {
                 record.receives = record.receives.saturating_add(count);
                 let (node, place) = (record.node, self.ends[end].place);
                 self.call(node, None, Most::PerTimeout, |node, now, host| {
-                    node.update_with(place, host, |qp, host| qp.receives_posted(now, host));
+                    node.receives_posted(now, place, host);
                 });
                 self.service(node);
             }

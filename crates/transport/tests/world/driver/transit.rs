@@ -128,6 +128,13 @@ impl<T: Subject> World<T> {
 
     fn deliver(&mut self, end: usize, flight: &Flight) {
         let received = &flight.received;
+        if self.ends[end].record.is_gone {
+            let found = self.nodes[flight.to].node.find(received.packet.dest_qp);
+            if found == Some(self.ends[end].place) {
+                self.break_rule_of(end, "its number is found after it is gone".into());
+            }
+            return;
+        }
         self.trace.note(
             self.now,
             b'A',

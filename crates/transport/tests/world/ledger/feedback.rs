@@ -36,11 +36,13 @@ impl Flow {
     }
 
     /// The requestor probes a path by a duplicate of full size: only of what is known to have arrived.
-    pub fn on_duplicate_sent(&mut self, packet: &Packet) -> Verdict {
+    /// A proof of the path MTU sends some without payload too.
+    pub fn on_duplicate_sent(&mut self, packet: &Packet, proves: bool) -> Verdict {
         let name = &self.name;
         let known = self.deceived || self.number_after(packet.psn).is_some_and(|n| n <= self.acknowledged);
         rule!(known, "{name}: PSN {} is sent again as a probe and is not known to have arrived", packet.psn);
-        rule!(u32::from(packet.payload_len) == self.mtu, "{name}: a probe of {} bytes", packet.payload_len);
+        let len = u32::from(packet.payload_len);
+        rule!(len == self.mtu || proves && len == 0, "{name}: a probe of {} bytes", packet.payload_len);
         Ok(())
     }
 

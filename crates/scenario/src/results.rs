@@ -1,0 +1,230 @@
+//! The results of a run: the fate of each message, the steps of jobs, and counters that are added up as events happen.
+
+use openmrc_transport::Time;
+
+/// The fate of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MessageResult {
+    /// The host that sends it.
+    pub src: u32,
+    /// The host that receives it.
+    pub dst: u32,
+    /// Its length.
+    pub bytes: u32,
+    /// The pattern of traffic that it is of.
+    pub pattern: u32,
+    /// When it was posted; [`Time::NEVER`] if it was not.
+    pub posted: Time,
+    /// When its last byte was in place at the responder; [`Time::NEVER`] if it is not.
+    pub delivered: Time,
+    /// When the requestor saw its completion; [`Time::NEVER`] if it did not.
+    pub completed: Time,
+    /// Its queue pair went to ERROR.
+    pub failed: bool,
+}
+
+/// The end of a step of a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StepResult {
+    /// The pattern of traffic that is the job.
+    pub pattern: u32,
+    /// Which step, from 0.
+    pub step: u32,
+    /// When the last rank reached its end; [`Time::NEVER`] if one did not.
+    pub end: Time,
+}
+
+/// Counters of a run. Every packet launched ends as arrived, stray or dropped, or is still in flight.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Totals {
+    /// Events processed.
+    pub events: u64,
+    /// What hosts and their queue pairs counted.
+    pub hosts: HostTotals,
+    /// What the fabric counted.
+    pub fabric: FabricTotals,
+}
+
+/// Counters of hosts and their queue pairs. Bytes are those on the cable, all headers included, where nothing else is
+/// said.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct HostTotals {
+    /// Data packets sent, retransmissions included.
+    pub data_packets: u64,
+    /// Payload bytes in them.
+    pub data_bytes: u64,
+    /// Of the data packets, retransmissions.
+    pub retransmits: u64,
+    /// Control packets and probes sent.
+    pub control_packets: u64,
+    /// Of these, probes of condemned paths.
+    pub path_probes: u64,
+    /// Packets that reached their queue pair, trimmed ones included.
+    pub arrived: u64,
+    /// Packets that did not fit in a receive buffer.
+    pub overflowed: u64,
+    /// Packets that found their queue pair closed.
+    pub stray: u64,
+    /// Packets that queue pairs took for lost without a trace.
+    pub losses_seen: u64,
+    /// Of these, packets that had arrived.
+    pub spurious: u64,
+    /// Retransmission timeouts.
+    pub timeouts: u64,
+    /// Paths condemned.
+    pub condemned: u64,
+    /// Queue pairs in ERROR.
+    pub fatal: u64,
+    /// Bytes of all packets sent.
+    pub launched_bytes: u64,
+    /// Bytes of all packets that reached a host.
+    pub arrived_bytes: u64,
+}
+
+/// Counters of the fabric. Bytes are those on the cable, all headers included.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct FabricTotals {
+    /// Packets trimmed inside the fabric.
+    pub trimmed: u64,
+    /// Packets trimmed on the last hop.
+    pub trimmed_last_hop: u64,
+    /// Packets marked.
+    pub marked: u64,
+    /// Packets dropped because a data queue was full.
+    pub dropped_data: u64,
+    /// Packets dropped because a control queue was full.
+    pub dropped_control: u64,
+    /// Packets dropped because a link or a switch was down.
+    pub dropped_down: u64,
+    /// Packets dropped by a lossy link, or damaged by bit errors.
+    pub dropped_lossy: u64,
+    /// Most bytes that waited in a data queue of a switch.
+    pub longest_queue: u64,
+    /// Times a port told its peer to stop (PFC).
+    pub pauses: u64,
+    /// Bytes of all packets dropped, in receive buffers too.
+    pub dropped_bytes: u64,
+    /// Bytes cut off by trimming.
+    pub cut_bytes: u64,
+}
+
+impl Totals {
+    /// Every counter with its name.
+    pub fn named(&self) -> [(&'static str, u64); 27] {
+        let Totals { events, hosts, fabric } = self;
+        [
+            ("events", *events),
+            ("data_packets", hosts.data_packets),
+            ("data_bytes", hosts.data_bytes),
+            ("retransmits", hosts.retransmits),
+            ("control_packets", hosts.control_packets),
+            ("path_probes", hosts.path_probes),
+            ("arrived", hosts.arrived),
+            ("stray", hosts.stray),
+            ("trimmed", fabric.trimmed),
+            ("trimmed_last_hop", fabric.trimmed_last_hop),
+            ("marked", fabric.marked),
+            ("dropped_data", fabric.dropped_data),
+            ("dropped_control", fabric.dropped_control),
+            ("dropped_down", fabric.dropped_down),
+            ("dropped_lossy", fabric.dropped_lossy),
+            ("overflowed", hosts.overflowed),
+            ("losses_seen", hosts.losses_seen),
+            ("spurious", hosts.spurious),
+            ("timeouts", hosts.timeouts),
+            ("condemned", hosts.condemned),
+            ("fatal", hosts.fatal),
+            ("longest_queue", fabric.longest_queue),
+            ("pauses", fabric.pauses),
+            ("launched_bytes", hosts.launched_bytes),
+            ("arrived_bytes", hosts.arrived_bytes),
+            ("dropped_bytes", fabric.dropped_bytes),
+            ("cut_bytes", fabric.cut_bytes),
+        ]
+    }
+
+    /// The counters of two parts of a run.
+    pub fn with(self, other: Totals) -> Totals {
+        let (a, b) = (self, other);
+        Totals {
+            events: a.events + b.events,
+            hosts: a.hosts.with(&b.hosts),
+            fabric: a.fabric.with(&b.fabric),
+        }
+    }
+
+    /// Packets that queue pairs handed to the network.
+    pub fn launched(&self) -> u64 {
+        self.hosts.data_packets + self.hosts.control_packets
+    }
+
+    /// Packets that the network or a receive buffer lost.
+    pub fn dropped(&self) -> u64 {
+        let FabricTotals { dropped_data, dropped_control, dropped_down, dropped_lossy, .. } = self.fabric;
+        dropped_data + dropped_control + dropped_down + dropped_lossy + self.hosts.overflowed
+    }
+}
+
+impl HostTotals {
+    fn with(&self, other: &HostTotals) -> HostTotals {
+        let (a, b) = (self, other);
+        HostTotals {
+            data_packets: a.data_packets + b.data_packets,
+            data_bytes: a.data_bytes + b.data_bytes,
+            retransmits: a.retransmits + b.retransmits,
+            control_packets: a.control_packets + b.control_packets,
+            path_probes: a.path_probes + b.path_probes,
+            arrived: a.arrived + b.arrived,
+            overflowed: a.overflowed + b.overflowed,
+            stray: a.stray + b.stray,
+            losses_seen: a.losses_seen + b.losses_seen,
+            spurious: a.spurious + b.spurious,
+            timeouts: a.timeouts + b.timeouts,
+            condemned: a.condemned + b.condemned,
+            fatal: a.fatal + b.fatal,
+            launched_bytes: a.launched_bytes + b.launched_bytes,
+            arrived_bytes: a.arrived_bytes + b.arrived_bytes,
+        }
+    }
+}
+
+impl FabricTotals {
+    fn with(&self, other: &FabricTotals) -> FabricTotals {
+        let (a, b) = (self, other);
+        FabricTotals {
+            trimmed: a.trimmed + b.trimmed,
+            trimmed_last_hop: a.trimmed_last_hop + b.trimmed_last_hop,
+            marked: a.marked + b.marked,
+            dropped_data: a.dropped_data + b.dropped_data,
+            dropped_control: a.dropped_control + b.dropped_control,
+            dropped_down: a.dropped_down + b.dropped_down,
+            dropped_lossy: a.dropped_lossy + b.dropped_lossy,
+            longest_queue: a.longest_queue.max(b.longest_queue),
+            pauses: a.pauses + b.pauses,
+            dropped_bytes: a.dropped_bytes + b.dropped_bytes,
+            cut_bytes: a.cut_bytes + b.cut_bytes,
+        }
+    }
+}
+
+/// The results of a run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Results {
+    /// When it ended.
+    pub end: Time,
+    /// By message, in the order of the workload. Computations are no messages.
+    pub messages: Vec<MessageResult>,
+    /// Steps of jobs, by pattern and number.
+    pub steps: Vec<StepResult>,
+    /// Counters.
+    pub totals: Totals,
+    /// Packets still in flight at the end.
+    pub in_flight: u64,
+    /// Their bytes, all headers included.
+    pub in_flight_bytes: u64,
+    /// Bytes accepted by each port, all headers included; host ports first (host x planes + plane), then switch by
+    /// switch.
+    pub port_bytes: Vec<u64>,
+    /// By port: when it will have sent all that it accepted.
+    pub port_busy_until: Vec<Time>,
+}

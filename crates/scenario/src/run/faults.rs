@@ -1,0 +1,154 @@
+//! The schedule of faults: what breaks, when, and until when.
+
+use std::ops::Range;
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use openmrc_fabric::Fabric;
+use openmrc_transport::{Span, Time};
+
+/// What happens to a target.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Change {
+    /// Nothing gets through; packets on the cable are lost.
+    Down,
+    /// It works as at first.
+    Up,
+    /// Each packet is lost with this probability.
+    Loss(f64),
+    /// Each bit is damaged with this probability; a damaged packet is dropped.
+    BitErrors(f64),
+    /// It runs at this share of its rate.
+    Slow(f64),
+}
+
+impl Change {
+    /// Its name in scenarios and in the log.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Change::Down => "down",
+            Change::Up => "up",
+            Change::Loss(_) => "loss",
+            Change::BitErrors(_) => "bit-errors",
+            Change::Slow(_) => "slow",
+        }
+    }
+}
+
+/// What a fault hits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Target {
+    /// A link, by its number in the fabric, in both directions. On a host's cable the NIC loses its carrier.
+    Link(u32),
+    /// All links of a switch, by its number in the fabric.
+    Switch(u32),
+}
+
+/// One entry of the schedule.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct FaultEvent {
+    /// When.
+    pub at: Time,
+    /// To what.
+    pub target: Target,
+    /// What.
+    pub change: Change,
+}
+
+/// A fault with a target that does not exist, or with a number out of range.
+#[derive(Clone, Copy, PartialEq, Debug, thiserror::Error)]
+pub enum FaultError {
+    /// No such link or switch.
+    #[error("fault {index}: there is no {target:?}: the fabric has {links} links and {switches} switches")]
+    Target {
+        /// Its place in the schedule.
+        index: usize,
+        /// What it names.
+        target: Target,
+        /// Links of the fabric.
+        links: u32,
+        /// Switches of the fabric.
+        switches: u32,
+    },
+    /// A probability or a share is out of range.
+    #[error(
+        "fault {index}: {value} is out of range: a probability is 0 to 1, a share of the rate above 0 and at most 1"
+    )]
+    Number {
+        /// Its place in the schedule.
+        index: usize,
+        /// The number.
+        value: f64,
+    },
+}
+
+/// Checks a schedule against a fabric.
+pub fn check(faults: &[FaultEvent], fabric: &Fabric) -> Result<(), FaultError> {
+    for (index, fault) in faults.iter().enumerate() {
+        let exists = match fault.target {
+            Target::Link(link) => link < fabric.links(),
+            Target::Switch(switch) => switch < fabric.switches(),
+        };
+        if !exists {
+            let (links, switches) = (fabric.links(), fabric.switches());
+            return Err(FaultError::Target { index, target: fault.target, links, switches });
+        }
+        let (value, ok) = match fault.change {
+            Change::Down | Change::Up => (0.0, true),
+            Change::Loss(p) | Change::BitErrors(p) => (p, (0.0..=1.0).contains(&p)),
+            Change::Slow(share) => (share, share > 0.0 && share <= 1.0),
+        };
+        if !ok {
+            return Err(FaultError::Number { index, value });
+        }
+    }
+    Ok(())
+}
+
+/// A link or switch goes down for `down` and is up for `up`, `times` times.
+pub fn flap(target: Target, from: Time, down: Span, up: Span, times: u32) -> Vec<FaultEvent> {
+    let period = down + up;
+    (0..u64::from(times))
+        .flat_map(|i| {
+            let at = from + period.times(i);
+            [
+                FaultEvent { at, target, change: Change::Down },
+                FaultEvent { at: at + down, target, change: Change::Up },
+            ]
+        })
+        .collect()
+}
+
+/// A share of the targets, chosen at random.
+pub fn chosen(mut targets: Vec<Target>, share: f64, seed: u64) -> Vec<Target> {
+    let mut dice = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let count = (share * targets.len() as f64).round() as usize;
+    (0..count.min(targets.len())).map(|_| targets.swap_remove(dice.random_range(0..targets.len()))).collect()
+}
+
+/// Random failures: `change` happens to each target after an exponentially distributed time of mean `mtbf`, and is
+/// repaired after one of mean `mttr`, repeatedly in a period.
+pub fn random(
+    targets: &[Target],
+    change: Change,
+    mtbf: Span,
+    mttr: Span,
+    period: Range<Time>,
+    seed: u64,
+) -> Vec<FaultEvent> {
+    let mut dice = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut wait = |mean: Span| mean.scaled(-(1.0 - dice.random::<f64>()).ln());
+    let mut faults = Vec::new();
+    for &target in targets {
+        let mut now = period.start + wait(mtbf);
+        while now < period.end {
+            faults.push(FaultEvent { at: now, target, change });
+            now += wait(mttr);
+            faults.push(FaultEvent { at: now, target, change: Change::Up });
+            now += wait(mtbf);
+        }
+    }
+    faults.sort_by_key(|f| f.at);
+    faults
+}

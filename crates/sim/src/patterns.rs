@@ -1,0 +1,56 @@
+//! The results of messages and of steps, from what became of the tasks.
+
+use std::collections::BTreeMap;
+
+use openmrc_scenario::{MessageResult, StepResult};
+use openmrc_transport::Time;
+use openmrc_workload::Workload;
+
+use crate::hosts::Fate;
+
+/// Which tasks are of which pattern, and which of them end a step.
+pub(crate) struct Patterns {
+    /// Where the tasks of each pattern end.
+    ends: Vec<u32>,
+    /// Task and step, by task.
+    step_ends: Vec<(u32, u32)>,
+}
+
+impl Patterns {
+    /// Those of a workload.
+    pub fn new(workload: &Workload) -> Self {
+        let mut step_ends = workload.step_ends.clone();
+        step_ends.sort_unstable();
+        Patterns { ends: workload.pattern_ends.clone(), step_ends }
+    }
+
+    /// The results of messages, and of steps by pattern and number.
+    pub fn results(&self, fates: impl Iterator<Item = Fate>) -> (Vec<MessageResult>, Vec<StepResult>) {
+        let mut messages = Vec::new();
+        let mut steps: BTreeMap<(u32, u32), Time> = BTreeMap::new();
+        let (mut pattern, mut step_ends) = (0, self.step_ends.iter().peekable());
+        for (task, fate) in (0..).zip(fates) {
+            while self.ends.get(pattern as usize).is_some_and(|&end| end <= task) {
+                pattern += 1;
+            }
+            while let Some(&(_, step)) = step_ends.next_if(|&&(of, _)| of == task) {
+                let end = steps.entry((pattern, step)).or_default();
+                *end = (*end).max(fate.delivered);
+            }
+            if fate.bytes > 0 {
+                messages.push(MessageResult {
+                    src: fate.ends.src,
+                    dst: fate.ends.dst,
+                    bytes: fate.bytes,
+                    pattern,
+                    posted: fate.posted,
+                    delivered: fate.delivered,
+                    completed: fate.completed,
+                    failed: fate.failed,
+                });
+            }
+        }
+        let steps = steps.into_iter().map(|((pattern, step), end)| StepResult { pattern, step, end });
+        (messages, steps.collect())
+    }
+}

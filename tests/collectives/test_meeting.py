@@ -1,0 +1,107 @@
+"""How ranks meet: several on each of several hosts, and what they say when they cannot."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from tests.helpers.labs import needs_root
+from tests.helpers.planes import address, two_hosts
+from tests.helpers.ranks import finish, start
+
+HEAD = """
+    import os, socket
+    import numpy as np
+    from openmrc.collectives import Communicator
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+"""
+
+
+def outcome(script, size, **environment):
+    return finish(start(script, size, head=HEAD, tail="", **environment))
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "addresses",
+    ["p0,p1", "{0},{1}", "{0}:0,{1}:0"],
+    ids=["interfaces", "addresses", "any port"],
+)
+def test_two_ranks_on_each_of_two_hosts_with_two_planes(addresses):
+    script = """
+        import numpy as np, os
+        from openmrc.collectives import Communicator
+        with Communicator.from_environment(timeout=60) as comm:
+            x = np.full(100_000, comm.rank + 1.0)
+            comm.all_reduce(x)
+            assert (x == 10).all()
+            print(comm.local_peers, len(set(comm.device.addresses)), comm.totals()["network_bytes"] > 0)
+    """
+    with two_hosts(2) as hosts:
+        processes = []
+        for rank in range(4):
+            host = 1 + rank // 2
+            planes = addresses.format(address(0, host), address(1, host))
+            job = {
+                "RANK": str(rank), "WORLD_SIZE": "4", "MASTER_ADDR": address(0, 1), "MASTER_PORT": "29555",
+                "OPENMRC_ADDRESSES": planes,
+            }  # fmt: skip
+            inside = ["ip", "netns", "exec", hosts.names[host]]
+            command = [*inside, sys.executable, "-c", textwrap.dedent(script)]
+            processes.append(
+                subprocess.Popen(
+                    command,
+                    env={**os.environ, **job},
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+            )
+        outs = finish(processes)
+    assert [out.split(" ")[0] for out in outs] == ["[1]", "[0]", "[3]", "[2]"]
+    assert all(out.split(" ")[1] == "2" for out in outs)
+    assert any(out.endswith("True\n") for out in outs)
+
+
+def test_a_rank_that_cannot_open_its_planes_is_named_by_all():
+    script = """
+        if rank == 1:
+            os.environ["OPENMRC_ADDRESSES"] = "203.0.113.7"
+        try:
+            Communicator.from_environment(timeout=60)
+        except Exception as error:
+            print(type(error).__name__, error)
+    """
+    outs = outcome(script, 3)
+    assert outs[1].startswith("DeviceError"), outs
+    assert all("rank 1: " in outs[rank] and "203.0.113.7" in outs[rank] for rank in (0, 2)), outs
+
+
+def test_a_port_that_a_user_has_chosen_is_not_replaced():
+    script = """
+        taken = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        taken.bind(("127.0.0.1", 0))
+        os.environ["OPENMRC_ADDRESSES"] = f"127.0.0.1:{taken.getsockname()[1]}"
+        try:
+            Communicator.from_environment(timeout=60)
+        except Exception as error:
+            print(type(error).__name__, error)
+    """
+    [out] = outcome(script, 1)
+    assert out.startswith("DeviceError")
+    assert "in use" in out
+
+
+def test_unequal_settings_of_shared_memory_are_named():
+    script = """
+        os.environ["OPENMRC_SHARED_MEMORY"] = "01"[rank]
+        try:
+            Communicator.from_environment(timeout=60)
+        except Exception as error:
+            print(type(error).__name__, error)
+    """
+    for out in outcome(script, 2):
+        assert out.startswith("ArgumentError")
+        assert "rank 1 uses shared memory and rank 0" in out

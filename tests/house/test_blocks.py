@@ -1,0 +1,148 @@
+"""What the pages show is run, and every command and option that they name exists.
+
+README.md, the tutorials, the questions and docs/troubleshooting.md are followed from top to bottom. Of the
+other pages the commands are compared with the program, and the programs in Python are run; those that need a
+job, a lab or torch are compiled, and what they import is there.
+"""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from openmrc.cli import _options
+from tests.helpers.pages import blocks, missing, walk
+from tests.helpers.programs import need_compiler, need_tool
+from tests.helpers.repository import ROOT
+
+WALKED = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs/tutorials").glob("*.md")),
+    *sorted((ROOT / "docs/questions").glob("*.md")),
+    ROOT / "docs/troubleshooting.md",
+]
+IN_TORCH = "pytorch.md"
+"""Followed by tests/torch/test_tutorial.py."""
+OTHERS = sorted(set((ROOT / "docs").glob("*.md")) - set(WALKED))
+CONTEXT = {"collectives.md", "lab.md", "torch.md"}
+"""Pages whose programs need a job, a lab or torch."""
+
+
+@pytest.mark.parametrize(
+    "page", [each for each in WALKED if each.name != IN_TORCH], ids=lambda page: page.stem
+)
+def test_what_a_page_shows_works_and_prints_what_it_says(page, tmp_path):
+    if page.name in ("researcher.md", "README.md", "manager.md", "link-flap.md"):
+        for module in ("matplotlib", "pyarrow", "pandas"):
+            pytest.importorskip(module)
+    if page.name == "c.md":
+        need_compiler()
+        need_tool("ib_write_bw", "perftest")
+    walk(page, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("output", "expected", "line"),
+    [
+        ("a  b\nc 17 us\n", "a b\nc ... us", None),
+        ("c 17 us\na b\n", "a b\nc ... us", "c ... us"),
+        ("a b c\n", "a b", "a b"),
+        ("a\nb\nc\n", "a\n...\nc", None),
+        ("a b c\n", "... b ...", None),
+    ],
+)
+def test_lines_of_output_are_found_in_their_order(output, expected, line):
+    assert missing(output, expected) == line
+
+
+def test_a_page_that_is_wrong_is_noticed(tmp_path):
+    page = tmp_path / "page.md"
+    for number, (text, why) in enumerate(
+        [
+            ("```sh\nfalse\n```\n", "page.md, line 1: exit code 1"),
+            ("\n```sh\necho 1\n```\n```text\n2\n```\n", "page.md, line 5: no line '2'"),
+            ("```ruby\nputs 1\n```\n", "ruby is not run"),
+        ]
+    ):
+        page.write_text(text)
+        (tmp_path / str(number)).mkdir()
+        with pytest.raises(AssertionError, match=why):
+            walk(page, tmp_path / str(number))
+
+
+@cache
+def known_options() -> dict[str, set[str]]:
+    """The options of every command."""
+    return {
+        name: {option for param in command.params for option in (*param.opts, *param.secondary_opts)}
+        | {"-h", "--help"}
+        for name, command in _options.commands()
+    }
+
+
+def shown_commands(page: Path) -> list[tuple[int, list[str]]]:
+    """Lines of code that call openmrc: the words after `openmrc`, up to a comment or a pipe."""
+    found = []
+    inside = False
+    for number, line in enumerate(page.read_text().splitlines(), start=1):
+        if line.startswith("```"):
+            inside = not inside and line != "```text"
+        match = re.match(r"(?:\w+\$ +|sudo +|\$ )*openmrc +(\S.*)", line.strip())
+        if match is None or not (inside or line.startswith("    ")):
+            continue
+        text = re.split(r"\s#|\s\||\s&|\s>|;|\s{3,}", match[1])[0]
+        found.append((number, shlex.split(text.replace("[", " ").replace("]", " "))))
+    return found
+
+
+@pytest.mark.parametrize("page", [*WALKED, *OTHERS], ids=lambda page: page.stem)
+def test_every_command_and_option_that_a_page_shows_exists(page):
+    wrong = []
+    for line, words in shown_commands(page):
+        if words[0].startswith("-"):
+            continue
+        name = next((" ".join(words[:n]) for n in (2, 1) if " ".join(words[:n]) in known_options()), None)
+        if name is None:
+            wrong.append(f"line {line}: openmrc {' '.join(words[:2])}")
+            continue
+        own = words[: words.index("--")] if "--" in words else words
+        for word in own:
+            option = word.partition("=")[0].replace("_", "-")
+            if re.match(r"--?[a-zA-Z]", option) and option not in known_options()[name]:
+                wrong.append(f"line {line}: openmrc {name} {option}")
+    assert wrong == []
+
+
+PROGRAMS = [
+    pytest.param(page, block, id=f"{page.stem}-{block.line}")
+    for page in OTHERS
+    for block in blocks(page)
+    if block.language == "python"
+]
+
+
+@pytest.mark.parametrize(("page", "block"), PROGRAMS)
+def test_programs_of_the_other_pages_run(page, block, tmp_path):
+    compile(block.text, f"{page.name}:{block.line}", "exec")
+    program = block.text
+    if page.name in CONTEXT:
+        program = "\n".join(re.findall(r"^from openmrc.*", program, re.MULTILINE))
+    shutil.copytree(ROOT / "examples/fabrics", tmp_path / "examples/fabrics")
+    shutil.copytree(ROOT / "examples/scenarios", tmp_path / "examples/scenarios")
+    shutil.copy(ROOT / "examples/fabrics/lab.yaml", tmp_path)
+    if "torch" in program:
+        pytest.importorskip("torch", reason="torch is not installed (make test-torch)")
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
