@@ -19,6 +19,8 @@ BENCH_ARGS    ?=
 GALLERY       ?=
 
 MUTANTS_VERSION := 27.1.0
+# `make long` takes the faults of this day of the year.
+MUTANTS_DAY     := $(shell echo $$(($$(date +%-j) - 1)))
 
 VENV    := .venv
 BIN     := $(VENV)/bin
@@ -31,7 +33,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 say = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: gallery site wheels help demo test test-rust test-python test-bare test-torch judges long truth bench mutants lint format docs fuzz wheel venv lock clean FORCE
+.PHONY: walks man gallery site wheels help demo test test-rust test-python test-bare test-torch judges long truth bench mutants mutants-python lint format docs fuzz wheel venv lock clean FORCE
 FORCE:
 
 help: ## this list
@@ -96,8 +98,8 @@ wheels: $(ZIG)/stamp ## wheels for x86-64 and aarch64 in dist/, for Linux with g
 	    PATH="$(CURDIR)/$(ZIG)/bin:$$PATH" cargo zigbuild --locked --release --package openmrc-capi \
 	        --target "$$target-unknown-linux-gnu.$(GLIBC_VERSION)"; \
 	    cp $(TARGET)/$$target-unknown-linux-gnu/release/libopenmrc.so $(C_FILES)/lib/libopenmrc.so.0; \
-	    CC="$(ZIG)/bin/python -m ziglang cc -target $$target-linux-gnu.$(GLIBC_VERSION)" \
-	        sh crates/capi/libibverbs/build.sh $(C_FILES)/lib/libibverbs; \
+	    $(ZIG)/bin/python -m ziglang cc -target "$$target-linux-gnu.$(GLIBC_VERSION)" @crates/capi/libibverbs/flags \
+	        -o $(C_FILES)/lib/libibverbs/libibverbs.so.1; \
 	    PATH="$(CURDIR)/$(ZIG)/bin:$$PATH" $(BIN)/maturin build --release --zig --target "$$target-unknown-linux-gnu" \
 	        --compatibility $(GLIBC) --interpreter python3.11 --out dist; \
 	done
@@ -181,6 +183,8 @@ long: $(STAMPS)/wheel $(STAMPS)/judges/stamp ## the long mode of the tests: soak
 	OPENMRC_LONG=1 cargo test --locked --workspace --exclude openmrc-python --no-fail-fast
 	$(call say,Python tests marked long)
 	OPENMRC_LONG=1 $(BIN)/python -m pytest -m long --timeout=0 $(PYTEST_ARGS)
+	$(MAKE) mutants MUTANTS_ARGS='--shard $(MUTANTS_DAY)/366'
+	$(MAKE) mutants-python MUTANTS_ARGS='--sample 20 --seed $(MUTANTS_DAY)'
 
 # Exit code 1 of reproduce says that a claim disagrees; the page says which.
 truth: $(STAMPS)/wheel ## every published row with every seed, and the comparisons with other simulators; writes the pages in docs (an hour)
@@ -210,6 +214,11 @@ mutants: $(STAMPS)/venv $(STAMPS)/mutants/bin/cargo-mutants ## plant faults into
 	$(call say,Faults planted into crates/wire and crates/transport)
 	PATH="$(CURDIR)/$(STAMPS)/mutants/bin:$$PATH" cargo mutants --package openmrc-wire --package openmrc-transport \
 	    --sharding round-robin --timeout 60 --output $(STAMPS) $(MUTANTS_ARGS)
+
+mutants-python: $(STAMPS)/wheel ## the same for the Python packages localise and switchconf
+	$(call say,Faults planted into openmrc.localise and openmrc.switchconf)
+	$(BIN)/python -m tests.helpers.mutants openmrc/localise tests/localise $(MUTANTS_ARGS)
+	$(BIN)/python -m tests.helpers.mutants openmrc/switchconf tests/switchconf $(MUTANTS_ARGS)
 
 $(STAMPS)/mutants/bin/cargo-mutants:
 	cargo install --locked --quiet --root $(STAMPS)/mutants cargo-mutants@$(MUTANTS_VERSION)
@@ -246,9 +255,15 @@ site: $(STAMPS)/wheel $(STAMPS)/docs ## the pages of docs with a search and the 
 	$(call say,Site)
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet --builder html docs site
 
+man: $(STAMPS)/wheel ## manual pages of all commands in man/man1, from the same texts as their help
+	$(BIN)/python -m openmrc.cli._manual man/man1
+
+walks: $(STAMPS)/wheel ## follow the tutorials and write docs/walks.md, with times
+	$(BIN)/python -m tests.helpers.walks docs/walks.md
+
 gallery: $(STAMPS)/wheel ## make the pictures of the pages anew; GALLERY='planes.png ...' only these
 	$(call say,Pictures)
 	$(BIN)/python docs/_site/gallery.py $(GALLERY)
 
 clean: ## remove .venv, stamps, wheels, the site and the cargo target directory
-	rm -rf $(VENV) $(TORCH) $(STAMPS) $(TARGET) dist site docs/reference
+	rm -rf $(VENV) $(TORCH) $(STAMPS) $(TARGET) dist site man docs/reference

@@ -29,7 +29,12 @@ repository_url = f"{_cargo['repository']}/blob/main/"
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
 
-autodoc_default_options = {"members": True, "member-order": "bysource", "show-inheritance": True}
+autodoc_default_options = {
+    "members": True,
+    "member-order": "bysource",
+    "show-inheritance": True,
+    "exclude-members": "model_config",
+}
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True

@@ -3,6 +3,7 @@
 Not sphinx.ext.napoleon itself: it takes what stands before a colon in the docstring of a field for its type.
 """
 
+import re
 from pydoc import locate
 from typing import Any
 
@@ -18,6 +19,7 @@ _config = Config(napoleon_use_rtype=False, napoleon_use_ivar=True)
 def setup(app: Sphinx) -> dict[str, Any]:
     """Called by Sphinx."""
     app.connect("autodoc-process-docstring", _process)
+    app.connect("autodoc-process-signature", _signature)
     app.connect("missing-reference", _missing, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
@@ -28,6 +30,14 @@ def _process(app: Sphinx, what: str, name: str, thing: object, options: Any, lin
     if what == "module":
         lines[:] = _with_code(lines)
     lines[:] = _with_tables(lines)
+
+
+def _signature(
+    app: Sphinx, what: str, name: str, thing: object, options: Any, arguments: str | None, returns: str | None
+) -> tuple[str | None, str | None]:
+    """Types of fields without what pydantic checks besides: Annotated[int, Strict(strict=True)] is an int."""
+    plain = re.sub(r"Annotated\[(\w+), \w+\([^)]*\)\]", r"\1", arguments) if arguments else arguments
+    return plain, returns
 
 
 def _with_code(lines: list[str]) -> list[str]:

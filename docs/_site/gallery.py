@@ -20,11 +20,12 @@ class Picture(NamedTuple):
     """A picture of a page."""
 
     command: str
-    """What makes it: arguments of openmrc, with ``{out}`` for a directory."""
+    """What makes it: arguments of openmrc, or a script and its arguments, with ``{out}`` for a directory."""
     made: str
     """The file in that directory."""
     root: bool = False
     torch: bool = False
+    browser: bool = False
     same: bool = False
     """The same command gives the same picture."""
 
@@ -39,6 +40,7 @@ PICTURES = {
     "train-demo.png": Picture(
         "train-demo --lab --ranks 8 --out {out}", "train-demo.png", root=True, torch=True
     ),
+    "controller.png": Picture("docs/_site/page.py {out}", "controller.png", browser=True),
 }
 BY_BENCHMARKS = {"sim-growth.png"}
 """`make bench` draws it from its own measurements."""
@@ -52,9 +54,8 @@ def make(name: str, directory: Path) -> Path:
     """
     picture = PICTURES[name]
     arguments = [each.format(out=directory) for each in picture.command.split()]
-    subprocess.run(
-        [sys.executable, "-m", "openmrc", *arguments], cwd=ROOT, check=True, stdout=subprocess.DEVNULL
-    )
+    program = [] if arguments[0].endswith(".py") else ["-m", "openmrc"]
+    subprocess.run([sys.executable, *program, *arguments], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     return directory / picture.made
 
 
@@ -62,6 +63,8 @@ def missing(picture: Picture) -> str | None:
     """What this machine lacks to make a picture."""
     if picture.root and os.geteuid() != 0:
         return "root"
+    if picture.browser and not (shutil.which("chromium") and importlib.util.find_spec("playwright")):
+        return "chromium and playwright"
     return "torch" if picture.torch and importlib.util.find_spec("torch") is None else None
 
 

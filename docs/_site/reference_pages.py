@@ -24,6 +24,7 @@ MODULES = {
     "openmrc.switchconf": "Configurations of switches, and their verification",
     "openmrc.lab": "Fabrics in network namespaces",
     "openmrc.localise": "Which part has failed",
+    "openmrc.operate.locate": "Which part of a running fabric has failed",
     "openmrc.sim": "The simulator",
     "openmrc.wire": "Packets",
     "openmrc.units": "Sizes, rates, times and shares as text",
@@ -44,6 +45,8 @@ def _write(app: Sphinx) -> None:
     for name, title in MODULES.items():
         heading = f"{name}: {title}"
         _renew(out / f"{name}.rst", f"{heading}\n{'=' * len(heading)}\n\n.. automodule:: {name}\n")
+    for old in set(out.glob("openmrc.*")) - {out / f"{name}.rst" for name in MODULES}:
+        old.unlink()
     _renew(out / "c.rst", "".join(_of_c(source.parent / "crates/capi/include")))
     pages = "".join(f"   {name}\n" for name in (*MODULES, "c"))
     title = "Reference: Python and C"

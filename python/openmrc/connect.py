@@ -1,4 +1,4 @@
-"""Connecting queue pairs out of band: both ends exchange over TCP what RDMA needs::
+"""Connecting queue pairs out of band: both ends exchange over TCP what RDMA needs.
 
     server                                             client
     with listen("0.0.0.0", 18515) as listener:

@@ -87,7 +87,46 @@ def schema(kind: str) -> dict[str, Any]:
         # A fabric file stands for the fields that a topology needs otherwise.
         topology = made["$defs"]["Topology"]
         topology["anyOf"] = [{"required": topology.pop("required")}, {"required": ["fabric"]}]
+    for model in _models(kind):
+        definition = made if model is FILES[kind] else made.get("$defs", {}).get(model.__name__)
+        if definition is not None:
+            _explain(definition["properties"], model)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made, "title": f"openmrc {kind}"}
+
+
+_BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
+
+
+def _explain(properties: dict[str, Any], model: type[BaseModel]) -> None:
+    """Gives the properties of a JSON Schema what an editor shows: meaning and unit; and the core's ranges."""
+    of_core = types(json.loads(_core.scenario_schema())) if issubclass(model, Part) else {}
+    for row in rows(model, {}):
+        about = properties[row.name]
+        if row.meaning:
+            about["description"] = row.meaning.replace("``", "") + (f" Unit: {row.unit}." if row.unit else "")
+        known = of_core.get(model.__name__, {}).get("properties", {}).get(row.name, {})
+        limits = {
+            key: each[key] for each in (known, *known.get("anyOf", ())) for key in _BOUNDS if key in each
+        }
+        for each in (about, *about.get("anyOf", ())):
+            if each.get("type") in ("integer", "number"):
+                each.update({key: limit for key, limit in limits.items() if key not in each})
+
+
+def _models(kind: str) -> list[type[BaseModel]]:
+    """The models in a file of this kind."""
+    if kind == "scenario":
+        return [Scenario, *_parts()]
+    return list(_inside(FILES[kind]))
+
+
+def _parts() -> list[type[BaseModel]]:
+    """The parts of a scenario."""
+    return [
+        model
+        for model in vars(scenario).values()
+        if isinstance(model, type) and issubclass(model, Part) and model not in (Part, Scenario)
+    ]
 
 
 def rows(model: type[BaseModel], sources: dict[tuple[str, str], str]) -> Iterator[Row]:
@@ -236,13 +275,8 @@ def page(checkout: Path) -> str:
         "lengths as `30 m`, ratios as `3:1`. us, ns and bit/s are the units of plain numbers; B are bytes.",
         "",
     ]
-    parts: list[type[BaseModel]] = [
-        model
-        for model in vars(scenario).values()
-        if isinstance(model, type) and issubclass(model, Part) and model not in (Part, Scenario)
-    ]
     sections: tuple[tuple[str, list[type[BaseModel]]], ...] = (
-        ("Scenario", [Scenario, *sorted(parts, key=lambda part: part.__name__)]),
+        ("Scenario", [Scenario, *sorted(_parts(), key=lambda part: part.__name__)]),
         ("Grid of `openmrc sweep`", [Grid]),
         ("Fabric file", list(_inside(Specification))),
         ("Catalogue of parts", list(_inside(Catalogue))),

@@ -3,12 +3,16 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+from functools import cache
 from pathlib import Path
+
+from openmrc.cli import _options
 
 OPENMRC = [sys.executable, "-c", "import sys; from openmrc.cli import main; sys.exit(main())"]
 PATIENCE = 60
@@ -26,6 +30,28 @@ def one_line_error(result):
     assert result.stderr.startswith("error: "), result.stderr
     assert result.stderr.count("\n") == 1, result.stderr
     return result.stderr
+
+
+@cache
+def known_options():
+    """The options of every command, by its name."""
+    return {
+        name: {option for param in command.params for option in (*param.opts, *param.secondary_opts)}
+        | {"-h", "--help"}
+        for name, command in _options.commands()
+    }
+
+
+def unknown_words(words):
+    """What openmrc does not have of a command's words: the command, or options of it."""
+    if words[0].startswith("-"):
+        return []
+    name = next((name for n in (2, 1) if (name := " ".join(words[:n])) in known_options()), None)
+    if name is None:
+        return [" ".join(words[:2])]
+    own = words[: words.index("--")] if "--" in words else words
+    options = [word.partition("=")[0].replace("_", "-") for word in own if re.match(r"--?[a-zA-Z]", word)]
+    return [f"{name} {option}" for option in options if option not in known_options()[name]]
 
 
 class Command:

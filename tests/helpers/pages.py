@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,15 +56,28 @@ def missing(output: str, expected: str) -> str | None:
     return None
 
 
-def walk(page: Path, directory: Path) -> None:
-    """Follows a page in an empty directory.
+class Step(NamedTuple):
+    """A block that was run."""
+
+    block: Block
+    output: str
+    seconds: float
+
+
+def walk(page: Path, directory: Path, python: str = sys.executable) -> list[Step]:
+    """Follows a page in an empty directory, and returns what was run.
+
+    Args:
+        page: The page.
+        directory: Where its files go.
+        python: The interpreter whose openmrc is used.
 
     Raises:
         AssertionError: for a block that fails, or an output that is not what the page shows.
     """
     commands = directory / ".bin"
     commands.mkdir()
-    for name, runs in (("openmrc", f"{sys.executable} -m openmrc"), ("python", sys.executable)):
+    for name, runs in (("openmrc", f"{python} -m openmrc"), ("python", python)):
         (commands / name).write_text(f'#!/bin/sh\nexec {runs} "$@"\n')
         (commands / name).chmod(0o755)
     environment = {
@@ -73,6 +87,7 @@ def walk(page: Path, directory: Path) -> None:
         "COLUMNS": "160",
     }
     output = ""
+    steps = []
     for block in blocks(page):
         where = f"{page.name}, line {block.line}"
         if block.language == "text":
@@ -87,13 +102,16 @@ def walk(page: Path, directory: Path) -> None:
             assert block.language in ("sh", "python"), (
                 f"{where}: {block.language or 'no language'} is not run"
             )
-            output = _output_of(block, where, directory, environment)
+            program = ["bash", "-euo", "pipefail"] if block.language == "sh" else [python]
+            began = time.monotonic()
+            output = _output_of([*program, "-c", block.text], where, directory, environment)
+            steps.append(Step(block, output, time.monotonic() - began))
+    return steps
 
 
-def _output_of(block: Block, where: str, directory: Path, environment: dict[str, str]) -> str:
-    program = ["bash", "-euo", "pipefail"] if block.language == "sh" else [sys.executable]
+def _output_of(command: list[str], where: str, directory: Path, environment: dict[str, str]) -> str:
     done = subprocess.run(
-        [*program, "-c", block.text],
+        command,
         cwd=directory,
         env=environment,
         stdin=subprocess.DEVNULL,

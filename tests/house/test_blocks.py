@@ -10,12 +10,11 @@ import shlex
 import shutil
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-from openmrc.cli import _options
+from tests.helpers.commands import unknown_words
 from tests.helpers.pages import blocks, missing, walk
 from tests.helpers.programs import need_compiler, need_tool
 from tests.helpers.repository import ROOT
@@ -43,6 +42,7 @@ def test_what_a_page_shows_works_and_prints_what_it_says(page, tmp_path):
     if page.name == "c.md":
         need_compiler()
         need_tool("ib_write_bw", "perftest")
+        need_tool("ss", "iproute2")
     walk(page, tmp_path)
 
 
@@ -75,16 +75,6 @@ def test_a_page_that_is_wrong_is_noticed(tmp_path):
             walk(page, tmp_path / str(number))
 
 
-@cache
-def known_options() -> dict[str, set[str]]:
-    """The options of every command."""
-    return {
-        name: {option for param in command.params for option in (*param.opts, *param.secondary_opts)}
-        | {"-h", "--help"}
-        for name, command in _options.commands()
-    }
-
-
 def shown_commands(page: Path) -> list[tuple[int, list[str]]]:
     """Lines of code that call openmrc: the words after `openmrc`, up to a comment or a pipe."""
     found = []
@@ -102,19 +92,7 @@ def shown_commands(page: Path) -> list[tuple[int, list[str]]]:
 
 @pytest.mark.parametrize("page", [*WALKED, *OTHERS], ids=lambda page: page.stem)
 def test_every_command_and_option_that_a_page_shows_exists(page):
-    wrong = []
-    for line, words in shown_commands(page):
-        if words[0].startswith("-"):
-            continue
-        name = next((" ".join(words[:n]) for n in (2, 1) if " ".join(words[:n]) in known_options()), None)
-        if name is None:
-            wrong.append(f"line {line}: openmrc {' '.join(words[:2])}")
-            continue
-        own = words[: words.index("--")] if "--" in words else words
-        for word in own:
-            option = word.partition("=")[0].replace("_", "-")
-            if re.match(r"--?[a-zA-Z]", option) and option not in known_options()[name]:
-                wrong.append(f"line {line}: openmrc {name} {option}")
+    wrong = [(line, mistake) for line, words in shown_commands(page) for mistake in unknown_words(words)]
     assert wrong == []
 
 

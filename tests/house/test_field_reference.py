@@ -98,6 +98,18 @@ def test_the_command_line_prints_the_schema(
     assert schema["additionalProperties"] is False
 
 
+def test_an_editor_is_told_what_every_field_means_and_its_range() -> None:
+    for kind in ("scenario", "fabric", "grid"):
+        schema = reference.schema(kind)
+        definitions = [schema, *schema.get("$defs", {}).values()]
+        fields = [field for each in definitions for field in each.get("properties", {}).items()]
+        assert [name for name, about in fields if name != "kind" and not about.get("description")] == []
+    topology = reference.schema("scenario")["$defs"]["Topology"]["properties"]
+    assert (topology["planes"]["minimum"], topology["planes"]["maximum"]) == (1, 16)
+    flap = reference.schema("scenario")["$defs"]["Flap"]["properties"]
+    assert flap["down_us"]["description"].endswith("Unit: us.")
+
+
 @pytest.mark.parametrize("example", examples.every(), ids=lambda each: f"{each.kind}/{each.name}")
 def test_every_example_is_written_whole_and_can_be_read(example: examples.Example, tmp_path: Path) -> None:
     assert main(["example", f"{example.kind}/{example.name}", "--out", str(tmp_path)]) == 0

@@ -4,6 +4,7 @@ faults."""
 import math
 import random
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from openmrc.localise import (
     expected_probes,
     localise,
     loops_of_host,
+    smallest_cover,
 )
 from openmrc.localise.baselines import netbouncer, votes
 
@@ -184,6 +186,22 @@ def test_baselines_on_the_same_faults(probed):
     assert ours == 12
     assert ours >= max(voted, fitted)
     assert min(voted, fitted) > 0, "the baselines find something at all"
+
+
+def test_links_that_the_same_dead_paths_share_are_named_together_and_others_one_by_one():
+    def path(*links):
+        return SimpleNamespace(links=links)
+
+    # "x" and "y" are on the same two paths; "z" is on as many, and on others.
+    dead = [path("x", "y", "a"), path("x", "y", "b"), path("z", "c"), path("z", "d")]
+    assert smallest_cover(dead, [path("a", "c")]) == ["x", "y", "z"]
+    assert smallest_cover([*dead, path("z", "e")], [path("a", "c")]) == ["z", "x", "y"]
+    assert smallest_cover([path("x", "a"), path("a")], [path("a")]) == ["x"]
+
+
+def test_probes_until_an_alarm_are_the_threshold_over_the_divergence():
+    # Half is lost instead of a quarter: each probe adds ln(4/3) / 2 on average.
+    assert expected_probes(math.log(4 / 3), 0.25, 0.5) == pytest.approx(2)
 
 
 def test_the_numbers_of_the_page_on_operation():

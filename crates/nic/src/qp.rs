@@ -102,6 +102,15 @@ impl QueuePair {
         self.engine()?.qp_ev_states(self.qp.place)
     }
 
+    /// Switches a path off or on for this queue pair, whatever its profile says; whether it uses the path. Queue pairs
+    /// that are connected later are not concerned.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn set_ev_denied(&self, path: PathEntry, denied: bool) -> Result<bool> {
+        Ok(self.engine()?.set_qp_ev_denied(self.qp.place, path, denied))
+    }
+
     /// Proves that packets of the path MTU reach the peer, which is in RTR or RTS: sends one on each port, several
     /// times if it is not answered, for up to a second. Nothing must have been sent before. A port on which the peer
     /// answers nothing at all is not counted: it is down, whatever the MTU, and the peer is asked about it on the

@@ -96,17 +96,6 @@ fn overload_condemns_no_path_and_little_is_sent_again() {
 }
 
 #[test]
-fn overload_of_a_long_link_condemns_no_path_either() {
-    let mut scenario = overloaded(1);
-    (scenario.rate, scenario.latency) = (150_000_000, Span::from_millis(10));
-    let model = PathModel::new(scenario.base_rtt(4096), false);
-    scenario.pairs.iter_mut().flat_map(|pair| &mut pair.configs).for_each(|c| c.paths.model = model);
-    let Cost { sent, again, healthy, broken, .. } = run(scenario);
-    assert_eq!((healthy, broken), (0, 0));
-    assert!(again * 6 < sent, "{again} of {sent} packets sent again");
-}
-
-#[test]
 fn a_plane_that_dies_is_left_and_the_other_is_kept_though_it_is_overloaded() {
     for seed in 0..SEEDS {
         let Cost { sent, again, healthy, broken, .. } = with_plane_1(seed, Health::DEAD);
@@ -136,6 +125,38 @@ fn a_narrow_plane_is_taken_back_when_it_carries_long_packets_again() {
     let broken = run(scenario).broken;
     // One after the other, as probes have a hundredth of the packets.
     assert!(broken < PATHS, "{broken} paths are still condemned");
+}
+
+/// Rate, KiB of a port's queue, microseconds one way, and when plane 1 changes.
+const SHAPES: [(u64, u64, u64, Time); 4] = [
+    (1_000_000_000, 256, 4, FAULT),
+    (1_000_000_000, 64, 4, FAULT),
+    (150_000_000, 256, 10_000, millis(250)),
+    (100_000_000, 128, 4, millis(250)),
+];
+
+#[test]
+fn on_slow_links_of_every_shape_the_plane_that_is_left_is_kept() {
+    for (rate, queue, one_way, fault) in SHAPES {
+        let cost = |health: Option<Health>| {
+            let mut scenario = overloaded(0);
+            (scenario.rate, scenario.latency) = (rate, Span::from_micros(one_way));
+            scenario.queues = Some(Queues { trim_at: None, drop_at: queue << 10, mark_between: None });
+            let model = PathModel::new(scenario.base_rtt(4096), false);
+            let configs = scenario.pairs.iter_mut().flat_map(|pair| &mut pair.configs);
+            configs.for_each(|config| config.paths.model = model);
+            if let Some(health) = health {
+                scenario.at(fault, Action::Plane { port: 1, health });
+            }
+            run(scenario)
+        };
+        let [calm, cut, narrow] = [None, Some(Health::DEAD), Some(Health::narrow(1400))].map(cost);
+        let shape = format!("{rate} bit/s, {queue} KiB, {one_way} us");
+        assert_eq!((calm.healthy, calm.broken), (0, 0), "{shape}");
+        assert_eq!((cut.broken, narrow.broken), (PATHS, PATHS), "{shape}");
+        assert!(cut.healthy.max(narrow.healthy) <= 5, "{shape}: {} and {}", cut.healthy, narrow.healthy);
+        assert!(narrow.seconds < 1.3 * cut.seconds, "{shape}: {} and {} s", narrow.seconds, cut.seconds);
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from openmrc.cli import _common
+from openmrc.cli import _common, _examples
 
 
 class Subcommand(NamedTuple):
@@ -44,7 +44,15 @@ class Subcommand(NamedTuple):
             command = typer.main.get_command(application)
         command.name = name
         _tidy_help(command)
+        _add_examples(name, command)
         return command
+
+
+def _add_examples(name: str, command: Any) -> None:
+    """Puts the examples at the end of the help of a command, or of each command below it."""
+    command.epilog = _examples.epilog(name)
+    for each in getattr(command, "commands", {}).values():
+        _add_examples(f"{name} {each.name}", each)
 
 
 def _paragraphs(text: str) -> str:
@@ -149,6 +157,16 @@ _GROUPS: dict[str, dict[str, Subcommand]] = {
     "Operate a fabric": {
         "locate": Subcommand(
             "openmrc.cli.locate:locate", "Name the broken cable, from the devices of running processes."
+        ),
+        "controller": Subcommand(
+            "openmrc.cli.controller:controller",
+            "Run a fabric's controller: live map, faults, decisions, metrics, page.",
+        ),
+        "agent": Subcommand(
+            "openmrc.cli.agent:agent", "Tell a controller what this host's processes see of the fabric."
+        ),
+        "fabric": Subcommand(
+            "openmrc.cli.fabric:fabric", "Ask a fabric's controller, and tell it what to do."
         ),
     },
     "Simulate": {

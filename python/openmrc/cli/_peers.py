@@ -92,14 +92,15 @@ def check_bind(address: str, token: Token | None, *, insecure: bool, isolated: b
     """
     if insecure and token is not None:
         raise ArgumentError("--insecure serves without a token: leave out --token-file, unset OPENMRC_TOKEN")
-    if token is None and not insecure and not isolated and not _is_loopback(address):
+    if token is None and not insecure and not isolated and not is_loopback(address):
         raise ArgumentError(
             f"--bind {address} lets other machines connect: name a token (--token-file or OPENMRC_TOKEN),"
             " or say --insecure"
         )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to this address."""
     try:
         found = {str(entry[4][0]) for entry in socket.getaddrinfo(host or "::", 0, type=socket.SOCK_STREAM)}
     except OSError:

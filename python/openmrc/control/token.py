@@ -66,6 +66,21 @@ class Token:
         except ArgumentError as error:
             raise ArgumentError(f"{ENVIRONMENT}: {error}") from None
 
+    def matches(self, given: str) -> bool:
+        """Whether a text is this token; takes a time that does not tell how much of it is right."""
+        return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), self._secret)
+
+    def in_clear(self) -> str:
+        """The token itself, for an HTTP header over TLS or loopback.
+
+        Raises:
+            ArgumentError: if it has other characters than a header may have.
+        """
+        text = self._secret.decode("ascii", "replace")
+        if not all("!" <= character <= "~" for character in text):
+            raise ArgumentError("a token that goes into an HTTP header has visible ASCII characters only")
+        return text
+
     def proof(self, role: str, transcript: bytes) -> bytes:
         """What only an end with this token can compute.
 

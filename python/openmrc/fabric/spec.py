@@ -134,11 +134,17 @@ class Dscp(Model):
     """Code points of the packet classes (docs/spec/wire.md, "DSCP"); an operator chooses the values."""
 
     no_trim: Annotated[StrictInt, Field(ge=0, le=63)] = _DSCP["no_trim"]
+    """Data that switches drop and do not trim."""
     data: Annotated[StrictInt, Field(ge=0, le=63)] = _DSCP["trimmable"]
+    """Data that switches may trim."""
     retransmission: Annotated[StrictInt, Field(ge=0, le=63)] = _DSCP["trimmable_retx"]
+    """The same, sent again."""
     trimmed: Annotated[StrictInt, Field(ge=0, le=63)] = _DSCP["trimmed"]
+    """Data that a switch has trimmed."""
     trimmed_last_hop: Annotated[StrictInt, Field(ge=0, le=63)] = _DSCP["trimmed_last_hop"]
+    """Data that the receiver's own T0 has trimmed."""
     control: Annotated[StrictInt, Field(ge=0, le=63)] = _DSCP["control"]
+    """Acknowledgments, refusals, answers to probes, and port status updates."""
 
     @model_validator(mode="after")
     def _all_differ(self) -> Self:
@@ -157,6 +163,7 @@ class Qos(Model):
     """
 
     dscp: Dscp = Dscp()
+    """Code points of the packet classes."""
     base_rtt_us: Annotated[float, Field(gt=0, le=10_000)] = 12.0
     """Round-trip time of an MTU-size packet on the longest idle path; 12 us is NSCC's reference network."""
     ecn_min: Annotated[float, Field(gt=0, le=64)] = _SWITCH["ecn_min"]
@@ -185,10 +192,13 @@ class Specification(Model):
     name: Annotated[str, Field(pattern=NAME_PATTERN)] = "fabric"
     """Used in host names and file headers."""
     hosts: Annotated[StrictInt, Field(ge=2, le=MAX_HOSTS)]
+    """Hosts, each with one port in every plane. A server with several NICs is several hosts."""
     nic: Nic
+    """NIC of every host."""
     planes: Annotated[Annotated[StrictInt, Field(ge=1, le=MAX_PLANES)] | None, BeforeValidator(_auto)]
     """Ports of a NIC, one per plane; ``auto`` takes the number that needs the fewest switches."""
     switch: SwitchChoice
+    """Switch, the same in every tier: by ``capacity``, ``model`` of the catalogue, or ``radix``."""
     tiers: Annotated[Annotated[StrictInt, Field(ge=1, le=MAX_TIERS)] | None, BeforeValidator(_auto)] = None
     """Tiers of switches; ``auto`` takes the fewest that hold the hosts."""
     oversubscription: Annotated[list[Ratio], BeforeValidator(_ratios)] = Field(
@@ -206,8 +216,11 @@ class Specification(Model):
     """Links from one T0 (with three tiers: pod) to one top switch; ``auto``: the number that saves top
     switches."""
     cables: CableLengths = CableLengths()
+    """Lengths of the cables of each layer."""
     addressing: Addressing = Addressing()
+    """Blocks of addresses: paths and ends of links."""
     qos: Qos = Qos()
+    """Code points, and thresholds of ECN and trimming."""
     mtu: Annotated[StrictInt, Field(ge=256, le=8192)] = _core.QP_DEFAULTS["path_mtu"]
     """Path MTU: payload bytes of a full packet, for base latencies; default the NIC's."""
     catalogue: Path | None = None

@@ -178,8 +178,8 @@ class Fabric:
     """A fabric, from its specification.
 
     Hosts are given as numbers or names (``12`` or ``"h12"``). Everything that needs addresses raises
-    :class:`openmrc.errors.ArgumentError` for a fabric that cannot have any: one with more than three tiers, or with
-    more switches than uSIDs.
+    :class:`openmrc.errors.ArgumentError` for a fabric that cannot have any: one with more than three tiers,
+    or with more switches than uSIDs.
 
     Raises:
         ArgumentError: if no fabric fits the specification; the message names the field.

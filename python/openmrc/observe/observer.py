@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from openmrc.observe.schema import DevicePaths, DeviceState, Event, QueuePairPat
 PATIENCE_S = 2.0
 """For an answer: the process may be stopped."""
 _MOST_ANSWER = 4 << 20
+_EVS_IN_A_REQUEST = 64
 
 
 class Observer(Closable):
@@ -68,6 +69,29 @@ class Observer(Closable):
             for pair in found.pop("queue_pairs")
         ]
         return DevicePaths(**found, queue_pairs=pairs)
+
+    def deny(self, qp_num: int, port: int, evs: Sequence[int], *, denied: bool = True) -> int:
+        """Takes paths of a queue pair out of rotation, or back. Not after :meth:`follow`.
+
+        A queue pair that is connected later has them again.
+
+        Args:
+            qp_num: The queue pair.
+            port: Of the paths.
+            evs: Their entropy values.
+            denied: Whether they must not be used.
+
+        Returns:
+            How many of them the queue pair has.
+
+        Raises:
+            DeviceError: if the process does not answer, or the device has been closed.
+        """
+        word, answer, done = ("deny", "denied", 0) if denied else ("allow", "allowed", 0)
+        for first in range(0, len(evs), _EVS_IN_A_REQUEST):
+            part = " ".join(map(str, evs[first : first + _EVS_IN_A_REQUEST]))
+            done += self._ask(f"{word} {qp_num} {port} {part}")[answer]
+        return done
 
     def follow(self, timeout_s: float | None = None) -> Iterator[Event]:
         """Yields every event from now on, until the device is closed or none has come for ``timeout_s``."""

@@ -96,6 +96,9 @@ class Observed(Protocol):
     def path_states(self) -> list[tuple[int, list[str], list[tuple[int, int, str]]]]:
         """Number, the peer's addresses, and port, entropy value and state of every path, by queue pair."""
 
+    def deny_path(self, qp_num: int, port: int, ev: int, *, denied: bool) -> bool:
+        """Takes a path out of a queue pair's rotation, or back; whether the queue pair has it."""
+
 
 def directory() -> Path:
     """Where this user's processes publish their devices; ``OPENMRC_OBSERVE_DIR`` names another place."""
@@ -297,11 +300,30 @@ class Publication(Closable):
                 except Exception as error:
                     answer = {"error": str(error)}
                 self._send(reader, _line(answer))
+            case request if request.startswith((b"deny ", b"allow ")):
+                self._send(reader, _line(self._deny(request)))
             case b"follow":
                 reader.follows = True
                 self._send(reader, _line({"following": self._observed.name}))
             case _:
-                self._send(reader, _line({"error": "a request is a line: state, paths, or follow"}))
+                self._send(
+                    reader, _line({"error": "a request is a line: state, paths, deny, allow, or follow"})
+                )
+
+    def _deny(self, request: bytes) -> dict[str, Any]:
+        """``deny QP PORT EV EV ...``: paths that must not be used, or may again (``allow``)."""
+        action, *words = request.split()
+        try:
+            number, port, *evs = (int(word) for word in words)
+            if not 0 <= port < 256 or not all(0 <= ev < 1 << 32 for ev in evs):
+                raise ValueError
+            denied = action == b"deny"
+            done = [self._observed.deny_path(number, port, ev, denied=denied) for ev in evs]
+        except ValueError:
+            return {"error": "a request is: deny|allow QUEUE-PAIR PORT ENTROPY-VALUE ..."}
+        except Exception as error:
+            return {"error": str(error)}
+        return {"denied" if denied else "allowed": sum(done)}
 
     def _send(self, reader: "_Reader", line: bytes) -> None:
         reader.unsent += line

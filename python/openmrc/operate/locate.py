@@ -1,7 +1,8 @@
 """Which cable is broken, from what the queue pairs of running processes believe of their paths."""
 
 import contextlib
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from ipaddress import AddressValueError, IPv6Address
 from typing import NamedTuple
@@ -65,6 +66,35 @@ class Locator:
         self.fabric = fabric
         self._layout = Layout(fabric)
         self._numbered: int | None = None
+
+    def host(self, device: DevicePaths) -> str | None:
+        """The host that a device belongs to; ``None``: it is not in the fabric."""
+        return self._host(device.addresses)
+
+    def crossing(
+        self, device: DevicePaths, links: frozenset[str]
+    ) -> Iterator[tuple[int, int, list[int], list[int]]]:
+        """What has to change so that a device uses none of these links, and all others.
+
+        Yields:
+            Queue pair, port, entropy values that are to be denied, and denied ones that are to be allowed.
+        """
+        host = self._host(device.addresses)
+        for pair in device.queue_pairs if host is not None else ():
+            peer = self._host(pair.remote)
+            if peer is None or peer == host:
+                continue
+            changes: defaultdict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+            for port, ev in [*pair.good, *((port, ev) for port, ev, _ in pair.bad)]:
+                path = self._path(device, str(host), peer, port, ev)
+                if path is not None and not links.isdisjoint(path.links):
+                    changes[port][0].append(ev)
+            for port, ev in pair.denied:
+                path = self._path(device, str(host), peer, port, ev)
+                if path is not None and links.isdisjoint(path.links):
+                    changes[port][1].append(ev)
+            for port, (deny, allow) in changes.items():
+                yield pair.qp_num, port, deny, allow
 
     def sight(self, seen: Iterable[DevicePaths]) -> Sight:
         """What these devices see of the fabric."""

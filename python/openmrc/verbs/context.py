@@ -210,6 +210,14 @@ class Context(Closable):
                     found.append((qp.qp_num, [address for address, _ in remote], rows))
         return found
 
+    def deny_path(self, qp_num: int, port: int, ev: int, *, denied: bool) -> bool:
+        """Takes a path out of a queue pair's rotation, or back; whether the queue pair has it."""
+        for qp in [qp for pd in list(self._pds) for qp in list(pd._qps)]:
+            with contextlib.suppress(ClosedError):
+                if qp.qp_num == qp_num:
+                    return qp.set_ev_denied(port, ev, denied=denied)
+        return False
+
     def _know_paths_to(self, addresses: "Iterable[SocketAddress]") -> None:
         """In SRv6 mode, makes an EV profile for this node if there is none."""
         if self.device.paths_to is None or not self.device.is_srv6:

@@ -81,8 +81,8 @@ class Device:
     """For people."""
     ev_format: EvFormat = EvFormat.UDP
     """Where packets carry entropy values; the same at both ends of a connection. UDP: the UDP source port.
-    STRUCTURED: flow label and source port. SRV6, SRV6_SRH: the NIC builds the outer header itself, which needs
-    CAP_NET_RAW; its paths come from EV profiles, each for one peer."""
+    STRUCTURED: flow label and source port. SRV6, SRV6_SRH: the NIC builds the outer header itself, which
+    needs CAP_NET_RAW; its paths come from EV profiles, each for one peer."""
     entropy_order: EntropyOrder | None = None
     """Which half of a 32-bit entropy is the UDP source port, in packets sent and in what is reflected;
     default FLOW_LABEL_HIGH: the low half. Of a peer's feedback both orders are understood (docs/spec/wire.md,

@@ -273,6 +273,22 @@ class QueuePair(Closable):
         """
         return [(port, ev, EvState(state)) for port, ev, state in self._core.ev_states()]
 
+    def set_ev_denied(self, port: int, ev: int, *, denied: bool) -> bool:
+        """Takes a path out of this queue pair's rotation, or back; whatever its EV profile says.
+
+        Args:
+            port: Of the path.
+            ev: Its entropy value.
+            denied: Whether it must not be used.
+
+        Returns:
+            Whether the queue pair has the path.
+
+        Raises:
+            ClosedError: if it is closed.
+        """
+        return self._core.set_ev_denied(port, ev, denied)
+
     def prove_path_mtu(self) -> None:
         """Proves that packets of the path MTU reach the peer on every port, before anything was sent.
 

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use openmrc_transport::PathEntry;
 use openmrc_transport::mrc::{EvState, QueuePair};
+use openmrc_transport::node::Place;
 
 use super::Engine;
 use super::verbs::QpIo;
@@ -132,6 +133,11 @@ impl Engine {
             }
         }
         Ok(users)
+    }
+
+    /// Switches a path off or on in one queue pair; whether it uses the path.
+    pub fn set_qp_ev_denied(&mut self, place: Place, path: PathEntry, denied: bool) -> bool {
+        self.node.update(place, |qp: &mut QueuePair| qp.set_ev_denied(path, denied)) == Some(true)
     }
 
     /// In SRv6 mode: of the paths of a profile, on ports that are up, how many have a next hop that has answered, and

@@ -1,7 +1,9 @@
 //! Queue pairs: states and attributes. Posting is in `post`.
 
 use openmrc_nic::{self as nic, Access, QpAttr, QpState};
+use openmrc_transport::PathEntry;
 use openmrc_transport::mrc::{Capabilities, EvState};
+use openmrc_wire::Ev;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -138,6 +140,10 @@ impl QueuePair {
             EvState::Denied => "denied",
         };
         Ok(states.into_iter().map(|(path, state)| (path.port, path.ev.0, name(state))).collect())
+    }
+
+    fn set_ev_denied(&self, py: Python<'_>, port: u8, ev: u32, denied: bool) -> PyResult<bool> {
+        py.detach(|| self.0.set_ev_denied(PathEntry { ev: Ev(ev), port }, denied)).or_raise()
     }
 
     fn prove_path_mtu(&self, py: Python<'_>) -> PyResult<()> {

@@ -1,0 +1,52 @@
+"""One or two lines for each command, which its help and its manual page show. Tests run or parse them."""
+
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "demo": ("openmrc demo --size 100M --duration 5s",),
+    "train-demo": ("openmrc train-demo --ranks 2 --steps 40",),
+    "example": ("openmrc example", "openmrc example link-flap"),
+    "write-bw": (
+        "openmrc write-bw --loopback -D 2",
+        "openmrc write-bw server --addresses 10.1.0.7,10.2.0.7",
+    ),
+    "write-lat": ("openmrc write-lat --loopback -n 1000",),
+    "put": ("openmrc put checkpoint.bin receiver --token-file token",),
+    "serve": ("openmrc serve /data --bind 10.0.0.1 --token-file token",),
+    "devices": ("openmrc devices", "openmrc devices --follow"),
+    "run": ("openmrc run --planes 4 -- ib_write_bw",),
+    "config-c": ("openmrc config-c", "cc $(openmrc config-c --cflags) hello.c $(openmrc config-c --libs)"),
+    "decode": ("openmrc decode capture.pcapng --count 10 --verbose",),
+    "dissector": ("tshark -X lua_script:$(openmrc dissector) -r capture.pcapng",),
+    "plan": ("openmrc plan lab.yaml", "openmrc plan lab.yaml --cabling cables.csv"),
+    "path": (
+        "openmrc path h0 h15 --fabric lab.yaml",
+        "openmrc path h0 h15 --fabric lab.yaml --ev 0x10000000",
+    ),
+    "config": ("openmrc config lab.yaml --platform frr --out configs",),
+    "verify": ("openmrc verify configs",),
+    "locate": ("openmrc locate lab.yaml", "openmrc locate lab.yaml --follow"),
+    "lab locate": ("sudo openmrc lab locate",),
+    "lab up": ("sudo openmrc lab up lab.yaml",),
+    "lab down": ("sudo openmrc lab down",),
+    "lab status": ("sudo openmrc lab status",),
+    "lab graph": ("sudo openmrc lab graph --picture lab.svg",),
+    "lab exec": ("sudo openmrc lab exec h0 -- ping -c 3 h15",),
+    "lab shell": ("sudo openmrc lab shell h0",),
+    "lab fail": ("sudo openmrc lab fail p0/t0-0:up1",),
+    "lab degrade": ("sudo openmrc lab degrade h3:p0 --loss 1%",),
+    "lab repair": ("sudo openmrc lab repair",),
+    "lab flap": ("sudo openmrc lab flap p0/t0-0:up1 --down 500ms --up 2s --count 10",),
+    "lab soft": ("sudo openmrc lab soft p0/t1-2 --rate 100M",),
+    "lab demo": ("sudo openmrc lab demo --only mrc",),
+    "simulate": ("openmrc simulate --hosts 64", "openmrc simulate planned-fabric.yaml --report report.html"),
+    "compare": ("openmrc compare planned-fabric.yaml --transports mrc,rocev2:qps=8",),
+    "sweep": ("openmrc sweep incast.yaml --out points.csv",),
+    "reproduce": ("openmrc reproduce --only P4 --seeds 1",),
+    "bench-collective": ("openmrc bench-collective all_reduce --ranks 2 --maxbytes 1M",),
+    "tune": ("openmrc tune --ranks 2 --out tuning.json",),
+}
+
+
+def epilog(name: str) -> str:
+    """What stands at the end of the command's help, a paragraph for each line."""
+    lines = EXAMPLES.get(name, ())
+    return "\n\n".join([("Example:" if len(lines) == 1 else "Examples:"), *lines]) if lines else ""

@@ -1,0 +1,368 @@
+"""``openmrc fabric``: what a controller knows, and what it is to do."""
+
+import getpass
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from openmrc.cli import _common, _peers
+from openmrc.cli.controller import require
+from openmrc.errors import Error
+from openmrc.printable import printable
+from openmrc.units import rate
+
+if TYPE_CHECKING:
+    from openmrc.operate.client import Client
+    from openmrc.operate.model import Fault, Outcome
+
+fabric = typer.Typer(
+    help="Ask the controller of a fabric, and tell it what to do.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=True,
+    add_completion=False,
+)
+link = typer.Typer(
+    help="Show a link, deny it, or allow it again.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=True,
+    add_completion=False,
+)
+fabric.add_typer(link, name="link")
+
+ControllerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--controller",
+        metavar="URL",
+        help="The controller. Default: the environment variable OPENMRC_CONTROLLER, or this machine.",
+    ),
+]
+AuthorityOption = Annotated[
+    Path | None, typer.Option("--tls-ca", metavar="FILE", help="Certificates to trust, PEM.")
+]
+TokenOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help="File with the operators' token. Default: the environment variable OPENMRC_TOKEN.",
+    ),
+]
+WhyOption = Annotated[str, typer.Option("--why", help="The reason, for the audit log.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Also below the floor of capacity.")]
+LinkArgument = Annotated[
+    str, typer.Argument(metavar="LINK|PORT", help="A link or one of its ports (p0/t0-1:up2, h3:p0).")
+]
+WhatArgument = Annotated[
+    str, typer.Argument(metavar="LINK|PORT|SWITCH", help="A link, one of its ports, or a switch (p0/t1-2).")
+]
+
+
+def client(controller: str | None, authority: Path | None, bearer: str | None = None) -> "Client":
+    """A client of the controller that the options name."""
+    require("asking a controller", "httpx")
+    from openmrc.operate.client import Client
+
+    return Client(controller, bearer=bearer, authority=authority)
+
+
+@fabric.command()
+def status(
+    controller: ControllerOption = None, authority: AuthorityOption = None, json: _common.JsonOption = False
+) -> None:
+    """Show the fabric in a few figures; the exit code is 1 if there are faults."""
+    with client(controller, authority) as asked:
+        found = asked.status()
+    if json:
+        _common.print_json(found.model_dump())
+    else:
+        links = ", ".join(f"{count:,} {name}" for name, count in found.links.items() if count)
+        out = ", ".join(f"{count} {name}" for name, count in found.decisions.items() if count)
+        print(f"fabric {printable(found.fabric)}: {found.faults} faults; links: {links}")
+        print(f"{found.hosts_heard} of {found.hosts} hosts heard; links out: {out or 'none'}")
+        for drain in found.drains:
+            users = f", used by {', '.join(drain.users)}" if drain.users else ""
+            print(printable(f"{drain.what}: {drain.state}{users} ({drain.who}: {drain.why})"))
+        if found.store_error:
+            print(f"nothing can be stored: {printable(found.store_error)}")
+    if found.faults:
+        raise typer.Exit(1)
+
+
+@fabric.command()
+def faults(
+    over: Annotated[bool, typer.Option("--over", help="Those that are over.")] = False,
+    controller: ControllerOption = None,
+    authority: AuthorityOption = None,
+    json: _common.JsonOption = False,
+) -> None:
+    """List the faults, the one that costs most first."""
+    with client(controller, authority) as asked:
+        found = asked.faults(over=over)
+    if json:
+        _common.print_json([fault.model_dump() for fault in found])
+    elif found:
+        _common.print_table(
+            ("KIND", "NAME", "LOST", "CONFIDENCE", "COST", "SINCE"), [_row(fault) for fault in found], left=2
+        )
+    else:
+        print("no faults" if not over else "no faults that are over")
+
+
+def _row(fault: "Fault") -> tuple[str, ...]:
+    unknown = fault.kind == "unknown"
+    name = " or ".join(suspect.name for suspect in fault.suspects[:4]) if unknown else fault.name
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(fault.since))
+    return (
+        printable(fault.kind),
+        printable(name),
+        f"{fault.loss:.2%}",
+        f"{fault.confidence:.2f}",
+        rate(round(fault.cost_bps / 8), 1),
+        since,
+    )
+
+
+@link.command()
+def show(
+    name: LinkArgument,
+    controller: ControllerOption = None,
+    authority: AuthorityOption = None,
+    json: _common.JsonOption = False,
+) -> None:
+    """Show a link with its history."""
+    with client(controller, authority) as asked:
+        found = asked.link(name)
+    if json:
+        _common.print_json(found.model_dump())
+        return
+    denied = f" by {found.denied_by}: {found.denied_why}" if found.denied_by else ""
+    print(printable(f"{found.name}: {found.evidence}, {found.lower} to {found.upper}"))
+    if found.decision != "none":
+        print(printable(f"{found.decision}{denied}"))
+    for change in found.history:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(change.time))
+        decision = "" if change.decision == "none" else f", {change.decision}"
+        print(printable(f"{when}  {change.evidence}{decision}  {change.detail}").rstrip())
+
+
+@link.command()
+def deny(
+    name: LinkArgument,
+    why: WhyOption,
+    dry_run: DryRunOption = False,
+    force: ForceOption = False,
+    token_file: TokenOption = None,
+    controller: ControllerOption = None,
+    authority: AuthorityOption = None,
+    json: _common.JsonOption = False,
+) -> None:
+    """Tell hosts not to use a link."""
+    _act("deny", name, why, (controller, authority, token_file), json=json, dry_run=dry_run, force=force)
+
+
+@link.command()
+def allow(
+    name: LinkArgument,
+    why: WhyOption,
+    dry_run: DryRunOption = False,
+    token_file: TokenOption = None,
+    controller: ControllerOption = None,
+    authority: AuthorityOption = None,
+    json: _common.JsonOption = False,
+) -> None:
+    """Let hosts use a denied link again."""
+    _act("allow", name, why, (controller, authority, token_file), json=json, dry_run=dry_run)
+
+
+@fabric.command()
+def drain(
+    what: WhatArgument,
+    why: WhyOption,
+    dry_run: DryRunOption = False,
+    force: ForceOption = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until no host uses it.")] = False,
+    token_file: TokenOption = None,
+    controller: ControllerOption = None,
+    authority: AuthorityOption = None,
+    json: _common.JsonOption = False,
+) -> None:
+    """Take a switch or link out for maintenance.
+
+    It is empty when every host that is heard has the deny list and no queue pair has a path over it.
+    """
+    where = (controller, authority, token_file)
+    _act("drain", what, why, where, json=json, dry_run=dry_run, force=force)
+    if not wait or dry_run:
+        return
+    with client(controller, authority) as asked:
+        name = what if "/t" in what and ":" not in what and "--" not in what else asked.link(what).name
+        while (found := next((d for d in asked.status().drains if d.what == name), None)) is not None:
+            if found.state == "empty":
+                print(f"{name} is empty")
+                return
+            time.sleep(0.5)
+    raise Error(f"{name} is not drained any more")
+
+
+@fabric.command()
+def undrain(
+    what: WhatArgument,
+    why: WhyOption,
+    token_file: TokenOption = None,
+    controller: ControllerOption = None,
+    authority: AuthorityOption = None,
+    json: _common.JsonOption = False,
+) -> None:
+    """Take a switch or link back into use."""
+    _act("undrain", what, why, (controller, authority, token_file), json=json)
+
+
+def _act(
+    action: str,
+    what: str,
+    why: str,
+    where: tuple[str | None, Path | None, Path | None],
+    *,
+    json: bool,
+    **options: Any,
+) -> None:
+    require("asking a controller", "httpx")
+    from openmrc.operate.client import bearer_of
+    from openmrc.operate.model import Action, Request
+
+    controller, authority, token_file = where
+    bearer = bearer_of(_peers.token(token_file))
+    request = Request(action=Action(action), what=what, why=why, who=getpass.getuser(), **options)
+    with client(controller, authority, bearer) as asked:
+        outcome = asked.act(request)
+    if json:
+        _common.print_json(outcome.model_dump())
+    else:
+        print(printable(_told(outcome)))
+    if not outcome.done and not (outcome.dry_run and not outcome.reason):
+        raise typer.Exit(1)
+
+
+def _told(outcome: "Outcome") -> str:
+    count = f"{len(outcome.links)} link{'' if len(outcome.links) == 1 else 's'}"
+    if outcome.done:
+        return f"{outcome.action} {outcome.what}: done ({count})"
+    if outcome.reason:
+        return f"{outcome.action} {outcome.what}: not done: {outcome.reason}"
+    return f"{outcome.action} {outcome.what}: would be done ({count})"
+
+
+@fabric.command()
+def log(
+    controller: ControllerOption = None, authority: AuthorityOption = None, json: _common.JsonOption = False
+) -> None:
+    """Show the audit log: who decided what, and why."""
+    with client(controller, authority) as asked:
+        found = asked.decisions()
+    if json:
+        _common.print_json([each.model_dump() for each in found])
+        return
+    for each in found:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(each.time))
+        print(printable(f"{when}  {each.who}  {_told(each)}; {each.why}"))
+
+
+@fabric.command()
+def validate(
+    hosts: Annotated[
+        str, typer.Argument(metavar="h0-h15,h20", help="The job's hosts, with commas and ranges.")
+    ],
+    controller: ControllerOption = None,
+    authority: AuthorityOption = None,
+    json: _common.JsonOption = False,
+) -> None:
+    """Say whether a job should start on some hosts, from what is known now.
+
+    Nothing is measured for it. The exit code is 0 for pass, 3 for degraded, 4 for fail and 5 for unknown.
+    """
+    with client(controller, authority) as asked:
+        found = asked.validate(expanded(hosts))
+    from openmrc.operate.validate import EXIT_CODES
+
+    if json:
+        _common.print_json(found.model_dump())
+    else:
+        rows = [(each.host, each.verdict, printable("; ".join(each.reasons))) for each in found.hosts]
+        _common.print_table(("HOST", "VERDICT", "REASONS"), rows, left=3, prose=True)
+    raise typer.Exit(EXIT_CODES[found.verdict])
+
+
+def expanded(text: str) -> list[str]:
+    """Names of hosts with commas and ranges, such as ``h0-h3,h8``.
+
+    Raises:
+        ArgumentError: if it is none.
+    """
+    import re
+
+    from openmrc.errors import ArgumentError
+
+    found: list[str] = []
+    for part in filter(None, text.split(",")):
+        match = re.fullmatch(r"h(\d{1,9})(?:-h?(\d{1,9}))?", part.strip())
+        if match is None:
+            raise ArgumentError(f"{text[:100]}: write names and ranges, such as h0-h15,h20")
+        first = int(match[1])
+        last = int(match[2] or first)
+        if last < first or last - first >= 4096:
+            raise ArgumentError(f"{part.strip()}: a range goes up, by at most 4096 hosts")
+        found += [f"h{number}" for number in range(first, last + 1)]
+    return found
+
+
+@fabric.command()
+def events(
+    follow: Annotated[bool, typer.Option("--follow", help="Go on until interrupted.")] = False,
+    controller: ControllerOption = None,
+    authority: AuthorityOption = None,
+    json: _common.JsonOption = False,
+) -> None:
+    """Show the open faults and, with --follow, every change as it comes."""
+    from openmrc.operate.model import Decision, Evidence, Fault, Outcome
+
+    with client(controller, authority) as asked:
+        for fault in asked.faults():
+            _event("fault", fault.model_dump(), _fault_told(fault), json=json)
+        if not follow:
+            return
+        names = asked.fabric().names
+        for kind, content in asked.events():
+            if kind == "map" and not json:
+                for number, byte in content["links"]:
+                    decision = Decision(byte >> 4).name.lower()
+                    told = Evidence(byte & 15).name.lower() + ("" if decision == "none" else f", {decision}")
+                    _event(kind, content, f"{names[number]}: {told}", json=False)
+                continue
+            told = ""
+            if kind == "fault":
+                told = _fault_told(Fault(**content))
+            elif kind == "decision":
+                outcome = Outcome(**content)
+                told = f"{outcome.who}: {_told(outcome)}; {outcome.why}"
+            elif kind == "drain":
+                told = f"{content['what']}: {content['state']}"
+            _event(kind, content, told, json=json)
+
+
+def _fault_told(fault: "Fault") -> str:
+    names = [each.name for each in fault.suspects[:4]] if fault.kind == "unknown" else [fault.name]
+    ended = "over: " if fault.until is not None else ""
+    return (
+        f"{ended}{fault.kind} {' or '.join(names)}: {fault.loss:.2%} lost, confidence {fault.confidence:.2f}"
+    )
+
+
+def _event(kind: str, content: dict[str, Any], told: str, *, json: bool) -> None:
+    if json:
+        _common.print_json_line({"event": kind, **content})
+    else:
+        print(printable(f"{time.strftime('%H:%M:%S')}  {kind:8}  {told}"), flush=True)

@@ -1,0 +1,223 @@
+"""The agent of a host: what its processes see goes to the controller, deny lists come back.
+
+It works without the controller: it keeps the last deny list, also over its own restart, and hands it to
+processes that start meanwhile. Its processes work without it.
+"""
+
+import json
+import logging
+import random
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from openmrc.errors import DeviceError, Error, FormatError
+from openmrc.fabric import Fabric
+from openmrc.files import read_text, write_text
+from openmrc.observe import DevicePaths, Observer, devices
+from openmrc.operate.client import Client
+from openmrc.operate.locate import Locator, Sight
+from openmrc.operate.model import MOST_PATHS, Name, Report
+
+PERIOD_S = 0.5
+"""Between two reports."""
+MOST_WAIT_S = 10.0
+"""Between two attempts to reach the controller."""
+_log = logging.getLogger("openmrc.agent")
+
+
+class _Kept(BaseModel):
+    """What an agent keeps over its restart."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    fabric: str
+    deny_version: int
+    deny: list[Name] = Field(max_length=1 << 20)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What an agent has done."""
+
+    reports: dict[str, int] = field(default_factory=lambda: {"sent": 0, "failed": 0})
+    paths_denied: int = 0
+    paths_allowed: int = 0
+    devices: int = 0
+    connected: bool = False
+    dead_paths: int = 0
+    alive_paths: int = 0
+
+
+class Agent:
+    """The agent of one host, or of several hosts of a lab."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        hosts: Iterable[str],
+        connect: Callable[[str], Client],
+        *,
+        state: Path | None = None,
+    ) -> None:
+        """Takes over what an earlier one has kept.
+
+        Args:
+            fabric: The fabric.
+            hosts: Names of the hosts that it speaks for.
+            connect: Makes a client with the token of a host.
+            state: A file for the deny list; ``None``: it is lost with the agent.
+
+        Raises:
+            ArgumentError: if there is no such host.
+            FormatError: if the file is wrong.
+        """
+        self.fabric = fabric
+        self.hosts = [f"h{fabric.host(host)}" for host in hosts]
+        self.deny: frozenset[str] = frozenset()
+        self.deny_version = 0
+        self.counts = Counts()
+        self._locator = Locator(fabric)
+        self._clients = {host: connect(host) for host in self.hosts}
+        self._state = state
+        self._boot = secrets.token_hex(8)
+        self._sequence = 0
+        self._failures = 0
+        self._ended = threading.Event()
+        if state is not None and state.exists():
+            self._restore(state)
+
+    def _restore(self, state: Path) -> None:
+        try:
+            kept = _Kept.model_validate_json(read_text(state))
+        except ValidationError:
+            raise FormatError(f"{state} is not what an agent keeps; remove it") from None
+        if kept.fabric == self.fabric.spec.name:
+            self.deny, self.deny_version = frozenset(kept.deny), kept.deny_version
+
+    def close(self) -> None:
+        """Ends :meth:`run`, also from another thread or a signal."""
+        self._ended.set()
+
+    def run(self) -> None:
+        """Looks and reports until it is closed."""
+        try:
+            while not self._ended.is_set():
+                began = time.monotonic()
+                self.turn()
+                wait = PERIOD_S if not self._failures else self._backoff()
+                self._ended.wait(max(0.0, began + wait - time.monotonic()))
+        finally:
+            for client in self._clients.values():
+                client.close()
+
+    def _backoff(self) -> float:
+        """Doubles with each failure, and differs from agent to agent: they do not come back all at once."""
+        longest = min(MOST_WAIT_S, PERIOD_S * 2.0 ** min(self._failures, 10))
+        return random.uniform(longest / 2, longest)
+
+    def turn(self) -> None:
+        """Looks once, applies the deny list, and reports."""
+        seen = self._look()
+        by_host: dict[str, list[tuple[Path, DevicePaths]]] = {host: [] for host in self.hosts}
+        for path, device in seen:
+            host = self._locator.host(device)
+            if host in by_host:
+                by_host[host].append((path, device))
+        applied = True
+        for path, device in (pair for each in by_host.values() for pair in each):
+            applied &= self._apply(path, device)
+        dead = alive = 0
+        for host, each in by_host.items():
+            sight = self._locator.sight(device for _, device in each)
+            dead, alive = dead + len(sight.dead), alive + len(sight.alive)
+            self._report(host, [device for _, device in each], sight, applied=applied)
+        self.counts.devices = sum(map(len, by_host.values()))
+        self.counts.dead_paths, self.counts.alive_paths = dead, alive
+
+    def _look(self) -> list[tuple[Path, DevicePaths]]:
+        found = []
+        for path in devices():
+            try:
+                with Observer(path, patience_s=0.5) as observer:
+                    found.append((path, observer.paths()))
+            except (DeviceError, OSError):
+                continue  # It is stopped, or has just been closed.
+        return found
+
+    def _apply(self, path: Path, device: DevicePaths) -> bool:
+        """Hands the deny list to a device; whether the device was as it should be before."""
+        changes = [each for each in self._locator.crossing(device, self.deny) if each[2] or each[3]]
+        if not changes:
+            return True
+        try:
+            with Observer(path, patience_s=0.5) as observer:
+                for pair, port, deny, allow in changes:
+                    if deny:
+                        self.counts.paths_denied += observer.deny(pair, port, deny)
+                    if allow:
+                        self.counts.paths_allowed += observer.deny(pair, port, allow, denied=False)
+        except (DeviceError, OSError):
+            pass
+        return False
+
+    def _report(self, host: str, seen: list[DevicePaths], sight: Sight, *, applied: bool) -> None:
+        self._sequence += 1
+        dead = dict.fromkeys((self.fabric.host(path.dst), path.ev) for path in sight.dead)
+        alive = dict.fromkeys((self.fabric.host(path.dst), path.ev) for path in sight.alive)
+        planes = sorted({int(each.switch[1 : each.switch.index("/")]) for each in sight.cables_down})
+        report = Report(
+            host=host,
+            boot=self._boot,
+            sequence=self._sequence,
+            time=time.time(),
+            ports_down=planes,
+            dead=list(dead)[:MOST_PATHS],
+            alive=list(alive)[:MOST_PATHS],
+            # Until every process has the list, the agent has not.
+            deny_version=self.deny_version if applied else 0,
+            devices=len(seen),
+            jobs=sorted({device.job[:64] for device in seen if device.job})[:64],
+            tx_bytes=sum(row["tx_bytes"] for device in seen for row in device.counters),
+        )
+        try:
+            reply = self._clients[host].report(report)
+        except Error as error:
+            self._failed(error)
+            return
+        if self._failures or not self.counts.connected:
+            _log.info("connected to %s", self._clients[host].address)
+        self._failures, self.counts.connected = 0, True
+        self.counts.reports["sent"] += 1
+        if reply.deny is not None and (reply.deny_version, frozenset(reply.deny)) != (
+            self.deny_version,
+            self.deny,
+        ):
+            self.deny, self.deny_version = frozenset(reply.deny), reply.deny_version
+            self._keep()
+
+    def _failed(self, error: Error) -> None:
+        self.counts.reports["failed"] += 1
+        if self.counts.connected or not self._failures:
+            _log.warning("%s; %d links stay denied", error, len(self.deny))
+        self._failures, self.counts.connected = self._failures + 1, False
+
+    def _keep(self) -> None:
+        if self._state is None:
+            return
+        kept: dict[str, Any] = {
+            "fabric": self.fabric.spec.name,
+            "deny_version": self.deny_version,
+            "deny": sorted(self.deny),
+        }
+        try:
+            self._state.parent.mkdir(0o755, parents=True, exist_ok=True)
+            write_text(self._state, json.dumps(kept))
+        except OSError as error:
+            _log.warning("the deny list is not kept: %s", error)

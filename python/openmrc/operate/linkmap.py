@@ -1,0 +1,276 @@
+"""The live map: every link with what is known and what is decided about it, from the reports of agents. Pure.
+
+Nothing here reads a clock or a file: times are arguments.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+from openmrc.errors import ArgumentError
+from openmrc.fabric import Fabric, SwitchId
+from openmrc.localise import (
+    Component,
+    Kind,
+    Observation,
+    Verdict,
+    components_of_path,
+    localise,
+    loops_of_host,
+)
+from openmrc.localise.components import crossing
+from openmrc.localise.paths import PACKETS
+from openmrc.operate.model import Decision, Evidence, Panel, Report
+
+MOST_LINKS = 200_000
+"""A map of more needs racks that sum up for it."""
+_BROKEN_FROM = 0.5
+"""Share lost from which a link is broken and not lossy."""
+_LINKS = (Kind.LINK, Kind.UPWARD, Kind.DOWNWARD)
+
+
+class Link(NamedTuple):
+    """A cable."""
+
+    number: int
+    name: str
+    plane: int
+    lower: str
+    """``h3:p0`` or ``p0/t0-1:up2``."""
+    upper: str
+
+
+class Topology:
+    """The links of a fabric by number, in rectangles that a page can draw.
+
+    Raises:
+        ArgumentError: if the fabric has too many.
+    """
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric = fabric
+        self.panels: list[Panel] = []
+        self.links: dict[str, Link] = {}
+        self.names: list[str | None] = []
+        self.of_node: dict[str, list[str]] = {}
+        """Links of each switch and host."""
+        self.groups: dict[str, list[str]] = {}
+        """By switch or host: the links that lead away from the hosts. Some of each must stay in use."""
+        self._ports: dict[str, str] = {}
+        expected = fabric.hosts * fabric.planes
+        if expected > MOST_LINKS:
+            raise ArgumentError(
+                f"{fabric.spec.name} has more than {expected:,} links;"
+                f" a controller keeps at most {MOST_LINKS:,}"
+            )
+        for plane in range(fabric.planes):
+            for tier in range(-1, fabric.tiers - 1):
+                self._add_panel(plane, tier)
+
+    def _add_panel(self, plane: int, tier: int) -> None:
+        fabric, first = self.fabric, len(self.names)
+        switches = [s for s in fabric.switches(plane) if s.tier == max(tier, 0)]
+        rows = [[port for port in fabric.ports(s) if port.is_uplink != (tier < 0)] for s in switches]
+        columns = max(map(len, rows), default=0)
+        for switch, ports in zip(switches, rows, strict=True):
+            for place in range(columns):
+                if place >= len(ports):
+                    self.names.append(None)
+                    continue
+                port = ports[place]
+                own, peer = f"{switch}:{port.name}", f"{port.peer}:{port.peer_port}"
+                lower, upper = (own, peer) if port.is_uplink else (peer, own)
+                self._add(Link(len(self.names), port.link, plane, lower, upper))
+                if len(self.links) > MOST_LINKS:
+                    raise ArgumentError(
+                        f"{fabric.spec.name} has too many links; a controller keeps at most {MOST_LINKS:,}"
+                    )
+        self.panels.append(
+            Panel(
+                plane=plane,
+                tier=tier,
+                rows=len(rows),
+                columns=columns,
+                first=first,
+                row_name=f"t{max(tier, 0)}",
+                column_name="host" if tier < 0 else "uplink",
+            )
+        )
+
+    def _add(self, link: Link) -> None:
+        self.links[link.name] = link
+        self.names.append(link.name)
+        lower, upper = (end.partition(":")[0] for end in (link.lower, link.upper))
+        for node in (lower, upper):
+            self.of_node.setdefault(node, []).append(link.name)
+        self.groups.setdefault(lower, []).append(link.name)
+        self._ports[link.lower] = self._ports[link.upper] = link.name
+
+    def link(self, what: str) -> Link:
+        """The link of this name, or of this port.
+
+        Raises:
+            ArgumentError: if there is none.
+        """
+        found = self.links.get(self._ports.get(what, what))
+        if found is None:
+            raise ArgumentError(f"{what[:128]!r} is no link and no port of fabric {self.fabric.spec.name}")
+        return found
+
+    def links_of(self, what: str) -> list[str]:
+        """The names of the links of a switch, or the one link of this name or port.
+
+        Raises:
+            ArgumentError: if there is neither.
+        """
+        if what in self.of_node and "/" in what:
+            return self.of_node[what]
+        return [self.link(what).name]
+
+    def parts(self, component: Component) -> list[str]:
+        """The names of the links that a component's failure takes."""
+        if component.kind in _LINKS:
+            return [component.name] if component.name in self.links else []
+        return self.of_node.get(component.name, [])
+
+
+@dataclass(slots=True)
+class HostView:
+    """A host as its agent describes it."""
+
+    report: Report
+    heard: float
+    """Monotonic time of the report."""
+    received: float
+    """Time of the report since 1970, by this machine's clock."""
+    observations: list[Observation] = field(default_factory=list)
+    good: frozenset[str] = frozenset()
+    """Links over which packets or probes of the host arrive."""
+    used: frozenset[str] = frozenset()
+    """Links on paths that its queue pairs use."""
+
+
+class Map:
+    """What hosts report, and what follows from it for each link."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self.fabric = topology.fabric
+        self.hosts: dict[str, HostView] = {}
+        self.evidence: dict[str, Evidence] = dict.fromkeys(topology.links, Evidence.UNKNOWN)
+        self.decision: dict[str, Decision] = {}
+        """Links that are denied or drained."""
+        self._path = lru_cache(1 << 17)(self._components)
+        self._loops = lru_cache(1 << 14)(self._loops_of)
+
+    def take(self, report: Report, heard: float, received: float) -> bool:
+        """Takes a report; whether it is newer than what was known.
+
+        Raises:
+            ArgumentError: if it names hosts, planes or paths that the fabric does not have.
+        """
+        source = self.fabric.host(report.host)
+        before = self.hosts.get(report.host)
+        if before and before.report.boot == report.boot and before.report.sequence >= report.sequence:
+            return False
+        view = HostView(report, heard, received)
+        good: set[str] = set()
+        for rows, lost in ((report.dead, PACKETS), (report.alive, 0)):
+            for peer, ev in rows:
+                components, links = self._path(source, peer, ev)
+                view.observations.append(Observation(components, PACKETS, lost))
+                if not lost:
+                    good.update(links)
+        view.used = frozenset(good)
+        for plane in report.ports_down:
+            if plane >= self.fabric.planes:
+                raise ArgumentError(f"plane {plane}: the fabric has {self.fabric.planes}")
+            view.observations.append(Observation(self._cable(source, plane), PACKETS, PACKETS))
+        loops = self._loops(source) if report.loops else {}
+        for each in report.loops:
+            if (each.plane, each.uplink) not in loops:
+                raise ArgumentError(
+                    f"{report.host} has no loop over plane {each.plane}, uplink {each.uplink}"
+                )
+            components = loops[each.plane, each.uplink]
+            view.observations.append(Observation(components, each.sent, each.lost))
+            if each.lost < each.sent:
+                good.update(c.name for c in components if c.kind is Kind.LINK)
+        view.good = frozenset(good)
+        self.hosts[report.host] = view
+        return True
+
+    def _components(self, src: int, dst: int, ev: int) -> tuple[frozenset[Component], tuple[str, ...]]:
+        path = self.fabric.path(src, dst, ev=ev)
+        return components_of_path(path), path.links
+
+    def _cable(self, host: int, plane: int) -> frozenset[Component]:
+        t0 = SwitchId(plane, 0, host // self.fabric.core.hosts_per_t0)
+        link = next(
+            name for name in self.topology.groups[f"h{host}"] if self.topology.links[name].plane == plane
+        )
+        both = {*crossing(link, upward=True), *crossing(link, upward=False)}
+        return frozenset({*both, Component(Kind.SWITCH, str(t0))})
+
+    def _loops_of(self, host: int) -> dict[tuple[int, int | None], frozenset[Component]]:
+        most = self.fabric.core.hosts_per_t0
+        return {
+            (loop.plane, loop.uplink): loop.components
+            for loop in loops_of_host(self.fabric, host, probers=most)
+        }
+
+    def heard(self, now: float, patience: float) -> list[HostView]:
+        """Hosts with a report that is not older than ``patience``, seconds."""
+        return [view for view in self.hosts.values() if now - view.heard <= patience]
+
+    def evaluate(self, now: float, patience: float) -> tuple[list[Verdict], dict[str, Evidence]]:
+        """What has failed, and what is known of each link, from reports not older than ``patience``.
+
+        It changes nothing, so that it may run in another thread.
+        """
+        views = self.heard(now, patience)
+        verdicts = localise(o for view in views for o in view.observations if o.sent)
+        evidence = dict.fromkeys(self.topology.links, Evidence.UNKNOWN)
+        for view in views:
+            for link in view.good:
+                evidence[link] = Evidence.GOOD
+        for verdict in verdicts:
+            for link, found in self._accused(verdict):
+                evidence[link] = max(evidence[link], found)
+        return verdicts, evidence
+
+    def _accused(self, verdict: Verdict) -> Iterator[tuple[str, Evidence]]:
+        if verdict.component is None:
+            for suspect, _ in verdict.suspects:
+                if suspect.kind in _LINKS:
+                    yield suspect.name, Evidence.SUSPECT
+            return
+        # The cables of a host that fails as a whole are not accused.
+        if verdict.component.kind is Kind.HOST:
+            return
+        found = Evidence.BROKEN if verdict.loss >= _BROKEN_FROM else Evidence.LOSSY
+        for link in self.topology.parts(verdict.component):
+            yield link, found
+
+    def users(self, links: Iterable[str], now: float, patience: float) -> list[str]:
+        """Hosts with a path in use over one of these links."""
+        wanted = set(links)
+        return sorted(v.report.host for v in self.heard(now, patience) if v.used & wanted)
+
+    def byte(self, link: str) -> int:
+        """Evidence and decision in a byte, as the page has it: the decision in the upper half."""
+        return self.evidence[link] | self.decision.get(link, Decision.NONE) << 4
+
+    def snapshot(self) -> bytes:
+        """A byte for each number; 255 where there is no link."""
+        return bytes(255 if name is None else self.byte(name) for name in self.topology.names)
+
+    def counts(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Links by evidence and by decision."""
+        by_evidence, by_decision = Counter(self.evidence.values()), Counter(self.decision.values())
+        return (
+            {each.name.lower(): by_evidence[each] for each in Evidence},
+            {each.name.lower(): by_decision[each] for each in Decision if each},
+        )

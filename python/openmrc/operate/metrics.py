@@ -1,0 +1,105 @@
+"""Metrics of controller and agent in Prometheus' text format: few labels, base units."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from openmrc.operate.agent import Agent
+from openmrc.operate.service import Service
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class _Collector:
+    def __init__(self, collect: Callable[[], Iterable[Metric]]) -> None:
+        self._collect = collect
+
+    def collect(self) -> Iterable[Metric]:
+        return self._collect()
+
+
+def text(collect: Callable[[], Iterable[Metric]]) -> bytes:
+    """These metrics as Prometheus reads them."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(collect))
+    return generate_latest(registry)
+
+
+def gauge(name: str, help: str, value: float) -> Metric:
+    """A figure that goes up and down."""
+    return GaugeMetricFamily(name, help, value=value)
+
+
+def labelled(name: str, help: str, label: str, values: Iterable[tuple[str, float]]) -> Metric:
+    """Figures that go up and down, by a label."""
+    family = GaugeMetricFamily(name, help, labels=[label])
+    for value, figure in values:
+        family.add_metric([value], figure)
+    return family
+
+
+def counter(name: str, help: str, label: str, values: Iterable[tuple[str, float]]) -> Metric:
+    """Figures that only grow, by a label."""
+    family = CounterMetricFamily(name, help, labels=[label])
+    for value, figure in values:
+        family.add_metric([value], figure)
+    return family
+
+
+def of_controller(service: Service) -> Iterator[Metric]:
+    """Yields the metrics of a controller."""
+    status = service.status()
+    yield labelled(
+        "openmrc_fabric_links", "Links by what is known about them.", "state", status.links.items()
+    )
+    yield labelled(
+        "openmrc_fabric_links_out", "Links that are denied or drained.", "decision", status.decisions.items()
+    )
+    yield gauge("openmrc_fabric_hosts", "Hosts of the fabric.", status.hosts)
+    yield gauge("openmrc_fabric_hosts_heard", "Hosts whose agent has reported lately.", status.hosts_heard)
+    faults = service.faults.ranked()
+    kinds = ("link", "upward", "downward", "switch", "host", "group", "unknown")
+    yield labelled(
+        "openmrc_fabric_faults",
+        "Open faults by what has failed.",
+        "kind",
+        ((kind, sum(fault.kind == kind for fault in faults)) for kind in kinds),
+    )
+    yield gauge(
+        "openmrc_fabric_faults_cost_bytes_per_second",
+        "Capacity that open faults take.",
+        sum(fault.cost_bps for fault in faults) / 8,
+    )
+    good: dict[int, list[bool]] = {}
+    for name, link in service.topology.links.items():
+        usable = service.map.evidence[name] < 3 and name not in service.map.decision
+        good.setdefault(link.plane, []).append(usable)
+    yield labelled(
+        "openmrc_fabric_plane_usable_ratio",
+        "Share of a plane's links that are neither broken, lossy, denied nor drained.",
+        "plane",
+        ((str(plane), sum(each) / len(each)) for plane, each in good.items()),
+    )
+    yield counter("openmrc_controller_reports", "Reports of agents.", "outcome", service.reports.items())
+    yield gauge("openmrc_controller_listeners", "Pages and commands that follow events.", len(service.events))
+    yield gauge(
+        "openmrc_controller_store_up", "Whether decisions can be stored.", float(status.store_error is None)
+    )
+
+
+def of_agent(agent: Agent) -> Iterator[Metric]:
+    """Yields the metrics of an agent."""
+    counts = agent.counts
+    yield counter("openmrc_agent_reports", "Reports to the controller.", "outcome", counts.reports.items())
+    yield gauge("openmrc_agent_connected", "Whether the last report was taken.", float(counts.connected))
+    yield gauge("openmrc_agent_devices", "Open devices of the host's processes.", counts.devices)
+    yield gauge("openmrc_agent_dead_paths", "Paths that queue pairs have condemned.", counts.dead_paths)
+    yield gauge("openmrc_agent_alive_paths", "Paths in use.", counts.alive_paths)
+    yield gauge("openmrc_agent_denied_links", "Links of the deny list.", len(agent.deny))
+    yield counter(
+        "openmrc_agent_path_changes",
+        "Paths of queue pairs that were denied or allowed.",
+        "action",
+        (("deny", counts.paths_denied), ("allow", counts.paths_allowed)),
+    )

@@ -1,0 +1,284 @@
+"""What the controller's API carries: reports of agents, links, faults, decisions. Checked where it arrives.
+
+A report is from another machine and is not trusted: every list and text has a limit, and fields of a newer
+agent are ignored.
+"""
+
+import enum
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+API = "/api/v1"
+MOST_BODY = 1 << 20
+"""Bytes of a request."""
+MOST_PATHS = 4096
+"""Paths of a kind in a report."""
+
+Uint32 = Annotated[int, Field(ge=0, lt=1 << 32)]
+Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+Name = Annotated[str, Field(min_length=1, max_length=128)]
+HostName = Annotated[str, Field(pattern=r"^h[0-9]{1,9}$")]
+
+
+class Evidence(enum.IntEnum):
+    """What is known about a link."""
+
+    UNKNOWN = 0
+    """Nothing has used it."""
+    GOOD = 1
+    SUSPECT = 2
+    """One of several that explain a fault."""
+    LOSSY = 3
+    """It loses some packets."""
+    BROKEN = 4
+    """It loses at least half."""
+
+
+class Decision(enum.IntEnum):
+    """What has been decided about a link."""
+
+    NONE = 0
+    DENIED = 1
+    """Hosts do not use it."""
+    DRAINED = 2
+    """The same, for maintenance."""
+
+
+class Action(enum.StrEnum):
+    """What an operator can do."""
+
+    DENY = "deny"
+    ALLOW = "allow"
+    DRAIN = "drain"
+    UNDRAIN = "undrain"
+
+
+class _Model(BaseModel):
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="ignore", frozen=True)
+
+
+class LoopSeen(_Model):
+    """Probes of a host to itself (:class:`openmrc.localise.Loop`)."""
+
+    plane: Annotated[int, Field(ge=0, lt=64)]
+    uplink: Annotated[int, Field(ge=0, lt=4096)] | None = None
+    """Uplink of the T0; ``None``: the loop turns there."""
+    sent: Count
+    lost: Count
+
+
+class Report(_Model):
+    """What an agent has seen since its last report."""
+
+    host: HostName
+    boot: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+    """Drawn when the agent starts."""
+    sequence: Count
+    """Of this boot; older ones than the newest are ignored."""
+    time: float = 0.0
+    """The host's clock, seconds since 1970. It is shown and decides nothing."""
+    ports_down: Annotated[list[Annotated[int, Field(ge=0, lt=64)]], Field(max_length=64)] = []
+    """Planes whose port has no carrier."""
+    dead: Annotated[list[tuple[Uint32, Uint32]], Field(max_length=MOST_PATHS)] = []
+    """Number of the peer and entropy value of the fabric, of condemned paths."""
+    alive: Annotated[list[tuple[Uint32, Uint32]], Field(max_length=MOST_PATHS)] = []
+    """The same of paths in use."""
+    loops: Annotated[list[LoopSeen], Field(max_length=MOST_PATHS)] = []
+    deny_version: Count = 0
+    """The deny list that the agent has handed to its processes."""
+    devices: Count = 0
+    """Open devices of the host's processes."""
+    jobs: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=64)] = []
+    tx_bytes: Count = 0
+    rx_bytes: Count = 0
+
+
+class Reply(_Model):
+    """The controller's answer to a report."""
+
+    deny_version: int
+    deny: list[str] | None = None
+    """Names of links that must not be used; ``None``: the agent has this version."""
+
+
+class Request(_Model):
+    """What an operator wants."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    action: Action
+    what: Name
+    """A link, one of its ports, or a switch (drain and undrain)."""
+    why: Annotated[str, Field(min_length=1, max_length=500)]
+    who: Annotated[str, Field(max_length=64)] = "operator"
+    dry_run: bool = False
+    force: bool = False
+    """Also below the floor of capacity."""
+
+
+class Outcome(_Model):
+    """What became of a request or of a decision of the controller itself."""
+
+    id: int
+    time: float
+    """Seconds since 1970."""
+    who: str
+    action: str
+    what: str
+    why: str
+    dry_run: bool
+    done: bool
+    reason: str = ""
+    """Why it was not done."""
+    links: list[str] = []
+    """The links that are concerned."""
+
+
+class Suspect(_Model):
+    """A component that explains a fault."""
+
+    kind: str
+    name: str
+    probability: float
+
+
+class Fault(_Model):
+    """A fault, open or over."""
+
+    id: int
+    kind: str
+    """``link``, ``upward``, ``downward``, ``switch``, ``host``, ``group``, or ``unknown``: a suspect."""
+    name: str
+    since: float
+    until: float | None = None
+    confidence: float
+    loss: float
+    evidence_nats: float
+    paths: int
+    suspects: list[Suspect]
+    cost_bps: float
+    """Capacity that it takes, bit/s; of an unknown fault, the most of all suspects."""
+
+
+class Change(_Model):
+    """A change of a link."""
+
+    time: float
+    link: str
+    evidence: str
+    decision: str
+    detail: str = ""
+
+
+class LinkInfo(_Model):
+    """A link, with its history."""
+
+    name: str
+    number: int
+    lower: str
+    upper: str
+    plane: int
+    evidence: str
+    decision: str
+    denied_by: str | None = None
+    denied_why: str | None = None
+    history: list[Change] = []
+
+
+class HostInfo(_Model):
+    """A host as its agent describes it."""
+
+    host: str
+    heard_s: float | None
+    """Seconds since its last report; ``None``: never."""
+    silent: bool
+    clock_off_s: float | None
+    """Its clock minus the controller's."""
+    devices: int = 0
+    jobs: list[str] = []
+    dead_paths: int = 0
+    alive_paths: int = 0
+    ports_down: list[int] = []
+    deny_version: int = 0
+
+
+class Drain(_Model):
+    """A switch or link that is taken out."""
+
+    what: str
+    who: str
+    why: str
+    since: float
+    state: Literal["draining", "empty"]
+    """``empty``: every host that is heard has the deny list, and none uses it."""
+    users: list[str] = []
+    """Hosts that use it still, or have not taken the deny list; at most 16."""
+
+
+class Panel(_Model):
+    """A rectangle of links: rows are switches, columns their ports."""
+
+    plane: int
+    tier: int
+    """Tier of the lower end; -1: hosts' cables."""
+    rows: int
+    columns: int
+    first: int
+    """Number of the first link; row by row."""
+    row_name: str
+    """``t0`` or ``t1``."""
+    column_name: str
+    """``host`` or ``uplink``."""
+
+
+class FabricInfo(_Model):
+    """The links of the fabric, by number."""
+
+    name: str
+    hosts: int
+    planes: int
+    port_rate_bps: float
+    panels: list[Panel]
+    names: list[str | None]
+    """``None``: no such link."""
+
+
+class Status(_Model):
+    """The fabric in a few figures."""
+
+    fabric: str
+    version: str
+    started: float
+    simulated: bool
+    read_only: bool
+    """No token was given: nothing can be changed."""
+    automatic: str
+    """``off``, ``dry-run`` or ``on``: what is done about broken links."""
+    links: dict[str, int]
+    """Links by evidence."""
+    decisions: dict[str, int]
+    """Links by decision."""
+    hosts: int
+    hosts_heard: int
+    faults: int
+    drains: list[Drain]
+    deny_version: int
+    store_error: str | None = None
+    """Why nothing can be stored; decisions are refused meanwhile."""
+
+
+class HostVerdict(_Model):
+    """Whether a job should start on a host."""
+
+    host: str
+    verdict: Literal["pass", "degraded", "fail", "unknown"]
+    reasons: list[str]
+
+
+class Validation(_Model):
+    """Verdicts for the hosts of a job."""
+
+    verdict: Literal["pass", "degraded", "fail", "unknown"]
+    """The worst of all hosts."""
+    hosts: list[HostVerdict]

@@ -1,0 +1,453 @@
+// The operator's page: reads the controller's API, follows its events, and draws. No libraries, no other site.
+// Text from the controller goes into the page as text only, never as markup.
+
+const API = "api/v1";
+const EVIDENCE = ["unknown", "good", "suspect", "lossy", "broken"];
+const DECISIONS = ["none", "denied", "drained"];
+const STATES = [...EVIDENCE, "denied", "drained"];
+const $ = (id) => document.getElementById(id);
+
+let fabric = null;
+let cells = new Uint8Array(0);
+let panels = [];
+let shown = null;
+let token = sessionStorage.getItem("openmrc-token") || "";
+let operator = false;
+let status = null;
+let stale = new Set();
+
+// --- small things ---------------------------------------------------------------------------------------------
+
+function element(tag, text, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  if (text) made.textContent = text;
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else if (value !== false && value !== null) made.setAttribute(name, value === true ? "" : value);
+  }
+  made.append(...children);
+  return made;
+}
+
+async function ask(path, options = {}) {
+  const answer = await fetch(`${API}/${path}`, { cache: "no-store", ...options });
+  if (!answer.ok) {
+    let told = answer.statusText;
+    try { told = (await answer.json()).detail || told; } catch { /* no JSON */ }
+    throw new Error(typeof told === "string" ? told : JSON.stringify(told));
+  }
+  return answer;
+}
+const json = async (path, options) => (await ask(path, options)).json();
+const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString();
+
+function rate(bits) {
+  for (const [unit, size] of [["Tb/s", 1e12], ["Gb/s", 1e9], ["Mb/s", 1e6]]) {
+    if (bits >= size) return `${+(bits / size).toPrecision(3)} ${unit}`;
+  }
+  return `${bits} b/s`;
+}
+
+function duration(seconds) {
+  if (seconds < 60) return `${Math.max(0, Math.round(seconds))} s`;
+  if (seconds < 3600) return `${Math.round(seconds / 60)} min`;
+  return `${(seconds / 3600).toFixed(1)} h`;
+}
+
+function trouble(text) {
+  $("trouble").textContent = text || "";
+  $("trouble").hidden = !text;
+}
+
+function nameButton(name) {
+  return element("button", name, { class: "name", type: "button", onclick: () => show(name) });
+}
+
+// --- the map --------------------------------------------------------------------------------------------------
+
+function colours() {
+  const style = getComputedStyle(document.documentElement);
+  return STATES.map((state) => {
+    const hex = style.getPropertyValue(`--${state}`).trim();
+    return [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+  });
+}
+let palette = [];
+
+// What is decided hides what is known only where the link works: a broken one stays red.
+function stateOf(byte) {
+  const evidence = byte & 15, decision = byte >> 4;
+  return decision && evidence < 3 ? EVIDENCE.length + decision - 1 : evidence;
+}
+function describe(byte) {
+  const decision = byte >> 4;
+  return EVIDENCE[byte & 15] + (decision ? `, ${DECISIONS[decision]}` : "");
+}
+
+function buildPanels() {
+  const root = $("panels");
+  root.replaceChildren();
+  panels = [];
+  const planes = new Map();
+  for (const panel of [...fabric.panels].sort((a, b) => b.tier - a.tier)) {
+    if (!panel.rows || !panel.columns) continue;
+    if (!planes.has(panel.plane)) planes.set(panel.plane, element("div", "", { class: "plane" }, element("h3", `plane ${panel.plane}`), element("div", "", { class: "rectangles" })));
+    const canvas = element("canvas", "", { tabindex: "0", role: "img" });
+    // Columns are drawn as columns only if that is the shorter side: pictures stay wide.
+    const turned = panel.rows > panel.columns;
+    const width = turned ? panel.rows : panel.columns, height = turned ? panel.columns : panel.rows;
+    // Small rectangles have lines between their cells; of large ones a cell is a pixel.
+    const scale = width <= 64 ? 8 : 1;
+    canvas.width = width * scale;
+    canvas.height = height * scale;
+    canvas.style.aspectRatio = `${width} / ${Math.max(height, width / 12)}`;
+    const context = canvas.getContext("2d", { alpha: true });
+    const image = context.createImageData(canvas.width, canvas.height);
+    const made = { panel, canvas, context, turned, width, height, scale, image, at: 0 };
+    canvas.setAttribute("aria-label", `plane ${panel.plane}: ${panel.row_name} by ${panel.column_name}`);
+    canvas.addEventListener("pointermove", (event) => tip(made, numberAt(made, event), event));
+    canvas.addEventListener("pointerleave", () => { $("tip").hidden = true; });
+    canvas.addEventListener("click", (event) => open(made, numberAt(made, event)));
+    canvas.addEventListener("keydown", (event) => move(made, event));
+    canvas.addEventListener("focus", () => { draw(made); announce(made); });
+    canvas.addEventListener("blur", () => { draw(made); $("tip").hidden = true; });
+    panels.push(made);
+    planes.get(panel.plane).lastChild.append(element("div", "", {}, canvas, element("div", turned ? `${panel.rows} ${panel.row_name} across, ${panel.columns} ${panel.column_name}s down` : `${panel.columns} ${panel.column_name}s across, ${panel.rows} ${panel.row_name} down`, { class: "caption" })));
+  }
+  root.append(...planes.values());
+}
+
+function draw(made) {
+  const { panel, image, turned, scale, width } = made;
+  const chosen = document.activeElement === made.canvas ? made.at : -1;
+  const gap = scale > 1 ? 1 : 0;
+  for (let place = 0; place < panel.rows * panel.columns; place++) {
+    const row = Math.floor(place / panel.columns), column = place % panel.columns;
+    const [x, y] = turned ? [row, column] : [column, row];
+    const byte = cells[panel.first + place];
+    const none = byte === 255 || byte === undefined;
+    const colour = none ? [0, 0, 0] : place === chosen ? palette[stateOf(byte)].map((part) => 255 - part) : palette[stateOf(byte)];
+    for (let j = 0; j < scale - gap; j++) {
+      for (let i = 0; i < scale - gap; i++) {
+        const pixel = 4 * ((y * scale + j) * width * scale + x * scale + i);
+        image.data[pixel] = colour[0];
+        image.data[pixel + 1] = colour[1];
+        image.data[pixel + 2] = colour[2];
+        image.data[pixel + 3] = none ? 0 : 255;
+      }
+    }
+  }
+  made.context.putImageData(image, 0, 0);
+}
+
+function drawStale() {
+  if (!stale.size) return;
+  for (const made of stale) draw(made);
+  stale.clear();
+}
+function panelOf(number) {
+  return panels.find(({ panel }) => number >= panel.first && number < panel.first + panel.rows * panel.columns);
+}
+function changed(number) {
+  const made = panelOf(number);
+  if (!made) return;
+  if (!stale.size) requestAnimationFrame(drawStale);
+  stale.add(made);
+}
+
+function numberAt(made, event) {
+  const box = made.canvas.getBoundingClientRect();
+  const x = Math.min(made.width - 1, Math.floor((event.clientX - box.left) / box.width * made.width));
+  const y = Math.min(made.height - 1, Math.floor((event.clientY - box.top) / box.height * made.height));
+  const [row, column] = made.turned ? [x, y] : [y, x];
+  return row * made.panel.columns + column;
+}
+
+function tip(made, place, event) {
+  const number = made.panel.first + place, name = fabric.names[number];
+  if (!name) { $("tip").hidden = true; return; }
+  $("tip").textContent = `${name}: ${describe(cells[number])}`;
+  $("tip").hidden = false;
+  const width = $("tip").offsetWidth;
+  $("tip").style.left = `${Math.min(event.clientX + 12, innerWidth - width - 8)}px`;
+  $("tip").style.top = `${Math.min(event.clientY + 14, innerHeight - 40)}px`;
+}
+
+function open(made, place) {
+  made.at = place;
+  const name = fabric.names[made.panel.first + place];
+  if (name) show(name);
+}
+
+function announce(made) {
+  const name = fabric.names[made.panel.first + made.at];
+  if (name) {
+    const box = made.canvas.getBoundingClientRect();
+    tip(made, made.at, { clientX: box.left, clientY: box.bottom });
+    made.canvas.setAttribute("aria-label", `${name}: ${describe(cells[made.panel.first + made.at])}`);
+  }
+}
+
+function move(made, event) {
+  const { panel, turned } = made;
+  const across = turned ? panel.columns : 1, down = turned ? 1 : panel.columns;
+  const step = { ArrowRight: across, ArrowLeft: -across, ArrowDown: down, ArrowUp: -down }[event.key];
+  if (event.key === "Enter") open(made, made.at);
+  else if (step) {
+    const next = made.at + step;
+    if (next >= 0 && next < panel.rows * panel.columns) made.at = next;
+  } else return;
+  event.preventDefault();
+  draw(made);
+  announce(made);
+}
+
+// --- lists ----------------------------------------------------------------------------------------------------
+
+async function readStatus() {
+  status = await json("status");
+  $("fabric").textContent = status.fabric;
+  document.title = `${status.faults ? `(${status.faults}) ` : ""}${status.fabric} - openmrc`;
+  $("simulated").hidden = !status.simulated;
+  const links = status.links;
+  const figures = [
+    [status.faults, "faults"], [links.good, "links good"], [links.broken + links.lossy, "bad"],
+    [status.decisions.denied + status.decisions.drained, "out"],
+    [`${status.hosts_heard}/${status.hosts}`, "hosts heard"],
+  ];
+  $("figures").replaceChildren(...figures.map(([figure, what]) => element("li", "", {}, element("b", String(figure)), ` ${what}`)));
+  trouble(status.store_error && `Nothing can be stored, and nothing changed: ${status.store_error}`);
+  $("login").textContent = status.read_only ? "read-only" : operator ? "Operator ✓" : "Operator";
+  $("login").disabled = status.read_only;
+  $("drains-part").hidden = !status.drains.length;
+  $("drains").replaceChildren(...status.drains.map((drain) => element("li", "", {},
+    nameButton(drain.what), ` ${drain.state}`,
+    element("div", `${drain.who}: ${drain.why}${drain.users.length ? `; used by ${drain.users.join(", ")}` : ""}`, { class: "soft" }))));
+}
+
+async function readFaults() {
+  const faults = await json("faults");
+  const now = Date.now() / 1000;
+  const items = faults.map((fault) => {
+    const unknown = fault.kind === "unknown";
+    const first = element("div", "", {}, element("span", unknown ? "one of " : `${fault.kind} `, { class: "kind broken" }));
+    const names = unknown ? fault.suspects.slice(0, 6).map((suspect) => suspect.name) : [fault.name];
+    names.forEach((name, i) => first.append(i ? ", " : "", nameButton(name)));
+    const facts = `${(fault.loss * 100).toPrecision(3)} % lost, confidence ${fault.confidence.toFixed(2)}, ` +
+      `costs ${rate(fault.cost_bps)}, for ${duration(now - fault.since)}`;
+    return element("li", "", {}, first, element("div", facts, { class: "soft" }));
+  });
+  $("faults").replaceChildren(...(items.length ? items : [element("li", "none", { class: "soft" })]));
+}
+
+async function readLog() {
+  const decisions = (await json("decisions")).slice(0, 30);
+  const items = decisions.map((each) => element("li", "", {},
+    element("span", `${clock(each.time)}  ${each.who} `, { class: "soft" }),
+    element("b", each.action), " ", nameButton(each.what), " ",
+    element("span", each.done ? "" : each.dry_run && !each.reason ? "(dry run)" : `not done: ${each.reason}`, { class: each.done ? "" : "soft" }),
+    element("div", each.why, { class: "soft" })));
+  $("log").replaceChildren(...(items.length ? items : [element("li", "none", { class: "soft" })]));
+}
+
+// --- a link ---------------------------------------------------------------------------------------------------
+
+async function show(name) {
+  const isSwitch = /^p\d+\/t\d+-\d+$/.test(name);
+  shown = name;
+  $("wanted").value = name;
+  if (isSwitch) { showSwitch(name); return; }
+  try {
+    const link = await json(`link?name=${encodeURIComponent(name)}`);
+    if (shown !== name) return;
+    shown = link.name;
+    const out = link.decision !== "none";
+    const facts = [["ends", `${link.lower}, ${link.upper}`], ["state", link.evidence]];
+    if (out) facts.push(["decision", `${link.decision}${link.denied_by ? ` by ${link.denied_by}: ${link.denied_why}` : ""}`]);
+    $("link").replaceChildren(
+      element("b", link.name),
+      element("dl", "", {}, ...facts.flatMap(([what, value]) => [element("dt", what), element("dd", value)])),
+      element("div", "", { class: "actions" },
+        action("deny", link.name, link.decision === "denied"), action("allow", link.name, link.decision !== "denied"),
+        action("drain", link.name, link.decision === "drained"), action("undrain", link.name, link.decision !== "drained")),
+      timeline(link.history),
+      element("ol", "", { class: "history" }, ...link.history.map((change) => element("li", "", {},
+        element("span", `${clock(change.time)}  `, { class: "soft" }),
+        change.evidence + (change.decision !== "none" ? `, ${change.decision}` : ""),
+        element("div", change.detail, { class: "soft" })))));
+  } catch (error) {
+    $("link").replaceChildren(element("p", error.message, { class: "broken" }));
+  }
+}
+
+function showSwitch(name) {
+  const drained = status && status.drains.some((drain) => drain.what === name);
+  $("link").replaceChildren(element("b", name), element("p", drained ? "taken out" : "a switch", { class: "soft" }),
+    element("div", "", { class: "actions" }, action("drain", name, drained), action("undrain", name, !drained)));
+}
+
+function timeline(history) {
+  const bar = element("div", "", { class: "timeline", role: "img", "aria-label": "states over time" });
+  const now = Date.now() / 1000, changes = [...history].reverse();
+  const start = changes.length ? changes[0].time : now;
+  changes.forEach((change, i) => {
+    const end = i + 1 < changes.length ? changes[i + 1].time : now;
+    const state = change.decision !== "none" && ["unknown", "good", "suspect"].includes(change.evidence) ? change.decision : change.evidence;
+    const part = element("i", "", { class: `state-${state}`, title: `${clock(change.time)} ${state}` });
+    part.style.flexGrow = String(Math.max(end - change.time, (now - start) / 200, 0.001));
+    bar.append(part);
+  });
+  const caption = changes.length ? `from ${clock(start)} to now` : "nothing has changed yet";
+  return element("div", "", {}, bar, element("div", caption, { class: "caption" }));
+}
+
+function action(what, name, disabled) {
+  return element("button", what, { type: "button", disabled: disabled || Boolean(status && status.read_only), onclick: () => confirmAction(what, name) });
+}
+
+// --- actions --------------------------------------------------------------------------------------------------
+
+let wantedAction = null;
+
+function confirmAction(what, name) {
+  if (!operator) { wantedAction = [what, name]; askToken(); return; }
+  wantedAction = [what, name];
+  $("confirm-title").textContent = `${what} ${name}?`;
+  $("confirm-text").textContent = {
+    deny: "Hosts stop using this link.", allow: "Hosts may use this link again.",
+    drain: "Hosts stop using it; wait for \"empty\" before you touch it.", undrain: "Hosts may use it again.",
+  }[what];
+  $("answer").textContent = "";
+  $("who").value ||= localStorage.getItem("openmrc-who") || "";
+  $("force").checked = $("dry").checked = false;
+  $("why").value = "";
+  $("confirm").showModal();
+  $("why").focus();
+}
+
+$("confirm-form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const [what, name] = wantedAction;
+  localStorage.setItem("openmrc-who", $("who").value);
+  $("go").disabled = true;
+  try {
+    const outcome = await json("actions", {
+      method: "POST",
+      headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` },
+      body: JSON.stringify({ action: what, what: name, why: $("why").value, who: $("who").value, dry_run: $("dry").checked, force: $("force").checked }),
+    });
+    if (outcome.done) $("confirm").close();
+    else $("answer").textContent = outcome.reason ? `Not done: ${outcome.reason}` : `It would be done: ${outcome.links.length} links.`;
+    await Promise.all([readStatus(), readLog()]);
+    if (shown) await show(shown);
+  } catch (error) {
+    $("answer").textContent = error.message;
+  } finally {
+    $("go").disabled = false;
+  }
+});
+$("cancel").addEventListener("click", () => $("confirm").close());
+
+function askToken() {
+  $("token-answer").textContent = "";
+  $("token-box").showModal();
+}
+async function useToken(given) {
+  const answer = await json("token", { headers: { Authorization: `Bearer ${given}` } });
+  operator = answer.operator;
+  token = operator ? given : "";
+  if (operator) sessionStorage.setItem("openmrc-token", given);
+  else sessionStorage.removeItem("openmrc-token");
+  return operator;
+}
+$("login").addEventListener("click", () => { wantedAction = null; askToken(); });
+$("token-cancel").addEventListener("click", () => $("token-box").close());
+$("token-form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  try {
+    if (!await useToken($("token").value.trim())) { $("token-answer").textContent = "This is not the token."; return; }
+    $("token").value = "";
+    $("token-box").close();
+    await readStatus();
+    if (wantedAction) confirmAction(...wantedAction);
+  } catch (error) {
+    $("token-answer").textContent = error.message;
+  }
+});
+
+$("find").addEventListener("submit", (event) => { event.preventDefault(); const name = $("wanted").value.trim(); if (name) show(name); });
+document.addEventListener("keydown", (event) => {
+  if (event.target.matches("input") || document.querySelector("dialog[open]") || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "/") { event.preventDefault(); $("wanted").focus(); $("wanted").select(); }
+  else if (event.key === "?") $("keys").showModal();
+  else if ((event.key === "d" || event.key === "a") && shown && status && !status.read_only) {
+    event.preventDefault();
+    confirmAction(event.key === "d" ? "deny" : "allow", shown);
+  }
+});
+
+// --- live -----------------------------------------------------------------------------------------------------
+
+async function readAll() {
+  const known = await json("fabric");
+  if (!fabric || fabric.name !== known.name || fabric.names.length !== known.names.length) {
+    fabric = known;
+    buildPanels();
+  }
+  cells = new Uint8Array(await (await ask("map")).arrayBuffer());
+  panels.forEach(draw);
+  await Promise.all([readStatus(), readFaults(), readLog()]);
+  if (shown) await show(shown);
+}
+
+const soon = new Map();
+function later(what, call) {
+  if (soon.has(what)) return;
+  soon.set(what, setTimeout(async () => {
+    soon.delete(what);
+    try { await call(); } catch { /* the stream tells that the controller is gone */ }
+  }, 150));
+}
+
+function follow() {
+  const source = new EventSource(`${API}/events`);
+  const live = $("live");
+  source.onopen = () => {
+    live.textContent = "live";
+    live.className = "tag on";
+    readAll().catch((error) => trouble(error.message));
+  };
+  source.onerror = () => {
+    live.textContent = "no controller";
+    live.className = "tag off";
+    // A browser gives up after an answer that is no stream, such as "busy".
+    if (source.readyState === EventSource.CLOSED) { source.close(); setTimeout(follow, 2000); }
+  };
+  source.addEventListener("map", (event) => {
+    for (const [number, byte] of JSON.parse(event.data).links) {
+      if (number < cells.length) { cells[number] = byte; changed(number); }
+      if (shown && fabric && fabric.names[number] === shown) later("link", () => show(shown));
+    }
+    later("status", readStatus);
+  });
+  source.addEventListener("fault", () => { later("faults", readFaults); later("status", readStatus); });
+  source.addEventListener("decision", () => { later("log", readLog); later("status", readStatus); });
+  source.addEventListener("drain", () => later("status", readStatus));
+  source.addEventListener("resync", () => later("all", readAll));
+}
+
+async function start() {
+  palette = colours();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { palette = colours(); panels.forEach(draw); });
+  $("legend").replaceChildren(...STATES.map((state) => element("li", "", {}, element("i", "", { class: `state-${state}` }), state)));
+  const given = /(?:^#|&)token=([^&]+)/.exec(location.hash);
+  if (given) {
+    token = decodeURIComponent(given[1]);
+    history.replaceState(null, "", location.pathname);
+  }
+  if (token) { try { await useToken(token); } catch { /* it is asked again */ } }
+  follow();
+  setInterval(() => later("faults", readFaults), 5000);
+  setInterval(() => later("status", readStatus), 5000);
+}
+start();

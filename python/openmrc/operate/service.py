@@ -1,0 +1,526 @@
+"""The controller without HTTP: takes reports, names faults, decides, and tells whoever listens.
+
+One asyncio task owns all state. The store is called in one thread of its own; what is only history waits in a
+list while the store fails, a decision is refused.
+"""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import openmrc
+from openmrc.errors import ArgumentError, StateError
+from openmrc.fabric import Fabric
+from openmrc.localise import Kind, Verdict
+from openmrc.operate.events import Events
+from openmrc.operate.faults import Faults
+from openmrc.operate.linkmap import Map, Topology
+from openmrc.operate.model import (
+    Action,
+    Change,
+    Decision,
+    Drain,
+    Evidence,
+    FabricInfo,
+    HostInfo,
+    LinkInfo,
+    Outcome,
+    Reply,
+    Report,
+    Request,
+    Status,
+)
+from openmrc.operate.policy import Hysteresis, Rules, below_floor
+from openmrc.operate.store import Denied, Store, reason
+
+LEASE_S = 10.0
+_MOST_PENDING = 100_000
+_log = logging.getLogger("openmrc.controller")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How a controller works."""
+
+    automatic: str = "dry-run"
+    """What is done about broken links: ``off``, ``dry-run`` (say what would be) or ``on``."""
+    rules: Rules = field(default_factory=Rules)
+    patience_s: float = 5.0
+    """A host whose last report is older is silent, and its report is no evidence any more."""
+    period_s: float = 0.25
+    """Between two evaluations."""
+    read_only: bool = False
+    simulated: bool = False
+    history: int = 200
+    """Changes of a link, faults and decisions that are shown."""
+
+
+class LeaseLostError(StateError):
+    """Another controller has taken over."""
+
+
+class Service:
+    """The controller of a fabric."""
+
+    def __init__(self, fabric: Fabric, store: Store, settings: Settings | None = None) -> None:
+        """Takes over what the store has.
+
+        Raises:
+            ArgumentError: if the fabric has too many links.
+            openmrc.Error: if the store fails.
+        """
+        self.fabric = fabric
+        self.settings = settings or Settings()
+        self.topology = Topology(fabric)
+        self.map = Map(self.topology)
+        self.events = Events()
+        self.started = time.time()
+        self.reports = {"taken": 0, "old": 0, "refused": 0}
+        self.store_error: str | None = None
+        self.denied: dict[str, Denied] = {}
+        self.drains: dict[str, Drain] = {}
+        self._store = store
+        self._thread = ThreadPoolExecutor(1, "openmrc store")
+        self._holder = f"{socket.gethostname()}-{uuid.uuid4().hex[:12]}"
+        self._hysteresis = Hysteresis(self.settings.rules)
+        self._would: set[str] = set()
+        """Links that would be denied but for the dry run or the floor."""
+        self._bad_since: dict[str, float] = {}
+        self._pending: deque[Change] = deque(maxlen=_MOST_PENDING)
+        self._dirty = True
+        self._acting = asyncio.Lock()
+        self._adopt()
+        self.faults = Faults(self.topology, store.faults(self.settings.history), store.next_fault())
+        # A version that no earlier run has given out: agents compare for equality.
+        self.deny_version = time.time_ns() // 1_000_000
+
+    def _adopt(self) -> None:
+        for each in self._store.denied():
+            if each.link in self.topology.links:  # The fabric file may have changed since.
+                self.denied[each.link] = each
+        for drain in self._store.drains():
+            with contextlib.suppress(ArgumentError):
+                self.topology.links_of(drain.what)
+                self.drains[drain.what] = drain
+        self._apply_decisions()
+
+    # --- life -----------------------------------------------------------------------------------------------
+
+    async def take_lease(self, *, waiting: Callable[[str], object] | None = None) -> None:
+        """Takes the lease of the fabric, so that two controllers do not fight.
+
+        Args:
+            waiting: Called with the name of the other controller before it waits; ``None``: it does not.
+
+        Raises:
+            StateError: if another controller has it and ``waiting`` is not given.
+        """
+        told = False
+        while holder := await self._stored(self._store.take_lease, self._holder, LEASE_S):
+            if waiting is None:
+                raise StateError(f"controller {holder} has fabric {self.fabric.spec.name}; end it first")
+            if not told:
+                waiting(holder)
+                told = True
+            await asyncio.sleep(1.0)
+        if told:
+            self.denied.clear()
+            self.drains.clear()
+            self._adopt()
+
+    async def run(self) -> None:
+        """Evaluates, decides and stores until it is cancelled.
+
+        Raises:
+            LeaseLostError: if another controller has taken over.
+        """
+        tasks = [asyncio.create_task(each()) for each in (self._evaluations, self._leases, self._flushes)]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Stores what is left and gives the lease back."""
+        with contextlib.suppress(Exception):
+            await self._flush()
+            await self._stored(self._store.give_lease, self._holder)
+        self._thread.shutdown()
+        self._store.close()
+
+    async def _leases(self) -> None:
+        while True:
+            await asyncio.sleep(LEASE_S / 4)
+            try:
+                holder = await self._stored(self._store.take_lease, self._holder, LEASE_S)
+            except Exception as error:
+                self._store_failed(error)
+                continue
+            if holder is not None:
+                raise LeaseLostError(f"controller {holder} has taken over fabric {self.fabric.spec.name}")
+
+    async def _flushes(self) -> None:
+        forgotten = 0.0
+        while True:
+            await asyncio.sleep(0.5)
+            try:
+                await self._flush()
+                if time.monotonic() - forgotten > 3600:
+                    await self._stored(self._store.forget, time.time())
+                    forgotten = time.monotonic()
+            except Exception as error:
+                self._store_failed(error)
+
+    async def _flush(self) -> None:
+        changes = list(self._pending)
+        faults = self.faults.unsaved()
+        if changes:
+            await self._stored(self._store.keep_changes, changes)
+            for _ in changes:
+                self._pending.popleft()
+        if faults:
+            await self._stored(self._store.keep_faults, faults)
+            self.faults.saved(faults)
+        if (changes or faults) and self.store_error:
+            self.store_error = None
+
+    async def _stored(self, call: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
+
+    def _store_failed(self, error: Exception) -> None:
+        told = reason(error)
+        if told != self.store_error:
+            _log.warning("nothing can be stored: %s", told)
+        self.store_error = told
+
+    # --- reports --------------------------------------------------------------------------------------------
+
+    def take(self, report: Report) -> Reply:
+        """Takes a report of an agent.
+
+        Raises:
+            ArgumentError: if it names what the fabric does not have.
+        """
+        try:
+            newer = self.map.take(report, time.monotonic(), time.time())
+        except ArgumentError:
+            self.reports["refused"] += 1
+            raise
+        self.reports["taken" if newer else "old"] += 1
+        self._dirty = True
+        known = report.deny_version == self.deny_version
+        return Reply(deny_version=self.deny_version, deny=None if known else sorted(self.map.decision))
+
+    # --- evaluation -----------------------------------------------------------------------------------------
+
+    async def _evaluations(self) -> None:
+        checked = 0.0
+        while True:
+            await asyncio.sleep(self.settings.period_s)
+            now = time.monotonic()
+            # Silence and holds change without a report.
+            if self._dirty or now - checked > 1.0:
+                self._dirty, checked = False, now
+                await self.evaluate()
+
+    async def evaluate(self) -> None:
+        """Names faults from the reports of now, changes the map, and decides what is to be denied."""
+        now, patience = time.monotonic(), self.settings.patience_s
+        verdicts, evidence = await asyncio.to_thread(self.map.evaluate, now, patience)
+        self._see(evidence, verdicts)
+        opened, closed = self.faults.see(
+            verdicts, time.time(), lambda link: self.map.evidence[link] is Evidence.GOOD
+        )
+        for fault in (*opened, *closed):
+            self.events.publish("fault", fault.model_dump())
+        await self._decide(verdicts, now)
+        self._look_at_drains(now)
+
+    def _see(self, evidence: dict[str, Evidence], verdicts: Iterable[Verdict]) -> None:
+        told = {
+            link: f"{verdict.loss:.2%} lost, confidence {verdict.confidence:.2f}, {verdict.evidence:.0f} nats"
+            for verdict in verdicts
+            if verdict.component is not None
+            for link in self.topology.parts(verdict.component)
+        }
+        changed = [link for link, found in evidence.items() if found != self.map.evidence[link]]
+        for link in changed:
+            self.map.evidence[link] = evidence[link]
+            self._changed(link, told.get(link, ""))
+        self._publish(changed)
+
+    def _changed(self, link: str, detail: str) -> None:
+        self._pending.append(
+            Change(
+                time=time.time(),
+                link=link,
+                evidence=self.map.evidence[link].name.lower(),
+                decision=self.map.decision.get(link, Decision.NONE).name.lower(),
+                detail=detail,
+            )
+        )
+
+    def _publish(self, links: Iterable[str]) -> None:
+        rows = [[self.topology.links[link].number, self.map.byte(link)] for link in links]
+        if rows:
+            self.events.publish("map", {"links": rows})
+
+    # --- decisions ------------------------------------------------------------------------------------------
+
+    async def _decide(self, verdicts: Iterable[Verdict], now: float) -> None:
+        if self.settings.automatic == "off":
+            return
+        accused = {
+            verdict.component.name: verdict
+            for verdict in verdicts
+            if verdict.component is not None
+            and verdict.component.kind in (Kind.LINK, Kind.UPWARD, Kind.DOWNWARD)
+            and verdict.confidence >= self.settings.rules.least_confidence
+            and verdict.component.name in self.topology.links
+        }
+        for link in accused:
+            self._hysteresis.bad(link, now)
+        self._bad_since = {link: self._bad_since.get(link, now) for link in accused}
+        dry_run = self.settings.automatic == "dry-run"
+        for link, verdict in accused.items():
+            if link in self.map.decision or now - self._bad_since[link] < self.settings.rules.persists_s:
+                continue
+            if link in self._would:
+                continue
+            why = f"{verdict.loss:.2%} lost, confidence {verdict.confidence:.2f}, {verdict.evidence:.0f} nats"
+            await self._automatic(Action.DENY, link, why, now, dry_run=dry_run)
+        for link in [each for each in self._would if each not in accused]:
+            if self._hysteresis.may_return(link, now):
+                self._would.discard(link)
+        for link, denied in list(self.denied.items()):
+            if denied.automatic and link not in accused and self._hysteresis.may_return(link, now):
+                hold = self._hysteresis.hold(link)
+                await self._automatic(Action.ALLOW, link, f"{hold:.0f} s without evidence against it", now)
+
+    async def _automatic(
+        self, action: Action, link: str, why: str, now: float, *, dry_run: bool = False
+    ) -> None:
+        request = Request(action=action, what=link, why=why, who="controller", dry_run=dry_run)
+        try:
+            outcome = await self.act(request, automatic=True)
+        except StateError:
+            return  # Nothing can be stored: it is tried again.
+        if action is Action.DENY:
+            self._hysteresis.denied(link, now)
+            if not outcome.done:
+                self._would.add(link)  # It is said once, not at every evaluation.
+
+    async def act(self, request: Request, *, automatic: bool = False) -> Outcome:
+        """Does what an operator, or the controller itself, wants; or says why not.
+
+        Raises:
+            ArgumentError: if there is no such link or switch.
+            StateError: if the decision cannot be stored; then nothing has changed.
+        """
+        links = self.topology.links_of(request.what)
+        if request.action in (Action.DENY, Action.ALLOW) and request.what in self.topology.of_node:
+            raise ArgumentError(f"{request.what} is a switch: drain and undrain are for switches")
+        what = request.what if request.what in self.topology.of_node else links[0]
+        async with self._acting:
+            refusal = self._refusal(request, what, links)
+            outcome = Outcome(
+                id=0,
+                time=time.time(),
+                who=request.who,
+                action=str(request.action),
+                what=what,
+                why=request.why,
+                dry_run=request.dry_run,
+                done=refusal is None and not request.dry_run,
+                reason=refusal or "",
+                links=links[:512],
+            )
+            changes: dict[str, Any] = {}
+            if outcome.done:
+                match request.action:
+                    case Action.DENY:
+                        changes["deny"] = [
+                            Denied(link, request.who, request.why, outcome.time, automatic) for link in links
+                        ]
+                    case Action.ALLOW:
+                        changes["allow"] = links
+                    case Action.DRAIN:
+                        changes["drain"] = Drain(
+                            what=what, who=request.who, why=request.why, since=outcome.time, state="draining"
+                        )
+                    case Action.UNDRAIN:
+                        changes["undrain"] = what
+            try:
+                outcome = await self._stored(lambda: self._store.decide(outcome, **changes))
+            except Exception as error:
+                self._store_failed(error)
+                raise StateError(
+                    f"nothing was changed: the decision cannot be stored ({reason(error)})"
+                ) from None
+            self._do(changes)
+        result = "done" if outcome.done else outcome.reason or "dry run"
+        _log.info("%s %s %s: %s (%s)", outcome.who, outcome.action, what, result, outcome.why)
+        self.events.publish("decision", outcome.model_dump())
+        return outcome
+
+    def _refusal(self, request: Request, what: str, links: list[str]) -> str | None:
+        match request.action:
+            case Action.DENY if what in self.denied:
+                return f"{what} is denied already"
+            case Action.ALLOW if what not in self.denied:
+                return f"{what} is not denied"
+            case Action.DRAIN if what in self.drains:
+                return f"{what} is drained already"
+            case Action.UNDRAIN if what not in self.drains:
+                return f"{what} is not drained"
+            case Action.ALLOW | Action.UNDRAIN:
+                return None
+        if request.force:
+            return None
+        return below_floor(self.topology, self.map.decision, links, self.settings.rules.floor, drained=what)
+
+    def _do(self, changes: dict[str, Any]) -> None:
+        for each in changes.get("deny", ()):
+            self.denied[each.link] = each
+        for link in changes.get("allow", ()):
+            self.denied.pop(link, None)
+        if drain := changes.get("drain"):
+            self.drains[drain.what] = drain
+        if "undrain" in changes:
+            self.drains.pop(changes["undrain"], None)
+        if changes:
+            self._apply_decisions()
+            self.deny_version += 1
+
+    def _apply_decisions(self) -> None:
+        before = self.map.decision
+        now = dict.fromkeys(self.denied, Decision.DENIED)
+        for what in self.drains:
+            now |= dict.fromkeys(self.topology.links_of(what), Decision.DRAINED)
+        self.map.decision = now
+        changed = [link for link in {*before, *now} if before.get(link) != now.get(link)]
+        for link in changed:
+            self._changed(link, self.denied[link].why if link in self.denied else "")
+        self._publish(changed)
+
+    def _look_at_drains(self, now: float) -> None:
+        patience = self.settings.patience_s
+        for what, drain in self.drains.items():
+            links = self.topology.links_of(what)
+            using = set(self.map.users(links, now, patience))
+            behind = {
+                view.report.host
+                for view in self.map.heard(now, patience)
+                if view.report.devices and view.report.deny_version != self.deny_version
+            }
+            users = sorted(using | behind)
+            state = "draining" if users or not self.map.heard(now, patience) else "empty"
+            found = drain.model_copy(update={"state": state, "users": users[:16]})
+            if found != drain:
+                self.drains[what] = found
+                self.events.publish("drain", found.model_dump())
+
+    # --- what is asked --------------------------------------------------------------------------------------
+
+    def status(self) -> Status:
+        """The fabric in a few figures."""
+        evidence, decisions = self.map.counts()
+        return Status(
+            fabric=self.fabric.spec.name,
+            version=openmrc.__version__,
+            started=self.started,
+            simulated=self.settings.simulated,
+            read_only=self.settings.read_only,
+            automatic=self.settings.automatic,
+            links=evidence,
+            decisions=decisions,
+            hosts=self.fabric.hosts,
+            hosts_heard=len(self.map.heard(time.monotonic(), self.settings.patience_s)),
+            faults=len(self.faults.open),
+            drains=list(self.drains.values()),
+            deny_version=self.deny_version,
+            store_error=self.store_error,
+        )
+
+    def fabric_info(self) -> FabricInfo:
+        """The links by number."""
+        return FabricInfo(
+            name=self.fabric.spec.name,
+            hosts=self.fabric.hosts,
+            planes=self.fabric.planes,
+            port_rate_bps=self.fabric.port_rate,
+            panels=self.topology.panels,
+            names=self.topology.names,
+        )
+
+    async def link(self, what: str) -> LinkInfo:
+        """A link with its history.
+
+        Raises:
+            ArgumentError: if there is none.
+        """
+        link = self.topology.link(what)
+        waiting = [change for change in self._pending if change.link == link.name]
+        try:
+            history = await self._stored(self._store.changes, link.name, self.settings.history)
+        except Exception as error:
+            self._store_failed(error)
+            history = []
+        known = {(change.time, change.evidence) for change in history}
+        recent = [change for change in reversed(waiting) if (change.time, change.evidence) not in known]
+        denied = self.denied.get(link.name)
+        return LinkInfo(
+            name=link.name,
+            number=link.number,
+            lower=link.lower,
+            upper=link.upper,
+            plane=link.plane,
+            evidence=self.map.evidence[link.name].name.lower(),
+            decision=self.map.decision.get(link.name, Decision.NONE).name.lower(),
+            denied_by=denied.who if denied else None,
+            denied_why=denied.why if denied else None,
+            history=[*recent, *history][: self.settings.history],
+        )
+
+    async def decisions(self) -> list[Outcome]:
+        """The last decisions, the newest first.
+
+        Raises:
+            StateError: if the store fails.
+        """
+        try:
+            return await self._stored(self._store.decisions, self.settings.history)
+        except Exception as error:
+            self._store_failed(error)
+            raise StateError(f"the store cannot be read: {reason(error)}") from None
+
+    def hosts(self) -> list[HostInfo]:
+        """Hosts that have ever been heard, in their order."""
+        now = time.monotonic()
+        views = sorted(self.map.hosts.values(), key=lambda view: self.fabric.host(view.report.host))
+        return [
+            HostInfo(
+                host=view.report.host,
+                heard_s=now - view.heard,
+                silent=now - view.heard > self.settings.patience_s,
+                clock_off_s=view.report.time - view.received if view.report.time else None,
+                devices=view.report.devices,
+                jobs=view.report.jobs,
+                dead_paths=len(view.report.dead),
+                alive_paths=len(view.report.alive),
+                ports_down=view.report.ports_down,
+                deny_version=view.report.deny_version,
+            )
+            for view in views
+        ]

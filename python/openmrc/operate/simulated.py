@@ -1,0 +1,157 @@
+"""Reports of hosts that do not exist, with faults from a seeded generator: to see the controller at work.
+
+Probes are drawn one by one from the losses of the components that they need, so the localiser has the task
+that it has in a real fabric. Time is real; nothing else of a network is simulated: no queues, no transport.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from openmrc.fabric import Fabric, Specification
+from openmrc.localise import Component, Kind, components_of_path, loops_of_host
+from openmrc.operate.model import LoopSeen, Report
+from openmrc.operate.service import Service
+
+SPECIFICATION = {
+    "name": "simulated",
+    "hosts": 256,
+    "nic": {"rate": "800G"},
+    "planes": 8,
+    "switch": {"radix": 32},
+    "tiers": 2,
+    "parallel_links": 1,
+}
+"""The fabric where none is named: 8 planes of 16 T0s and 16 T1s."""
+PROBES = 200
+"""Of each loop in a report."""
+PERIOD_S = 1.0
+_PATHS = 16
+"""Paths in use of a host."""
+_LOSSES = (1.0, 1.0, 0.3, 0.05, 0.02)
+_KINDS = (Kind.LINK,) * 6 + (Kind.UPWARD, Kind.SWITCH, Kind.HOST)
+
+
+@dataclass(frozen=True, slots=True)
+class Injected:
+    """A fault of the generator."""
+
+    component: Component
+    loss: float
+    until: float
+    """Monotonic time."""
+
+
+class Simulated:
+    """The hosts of a fabric."""
+
+    def __init__(self, fabric: Fabric, *, seed: int = 1, every_s: float = 10.0) -> None:
+        """Starts with everything healthy.
+
+        Args:
+            fabric: The fabric.
+            seed: Of the generator.
+            every_s: Mean time between two faults.
+        """
+        self.fabric = fabric
+        self.faults: list[Injected] = []
+        self._random = random.Random(seed)
+        self._every_s = every_s
+        self._next = 0.0
+        self._sequence = 0
+        self._boot = f"{self._random.getrandbits(64):016x}"
+        self._denied: frozenset[str] = frozenset()
+        self._deny_version = 0
+        self._hosts = [f"h{number}" for number in range(fabric.hosts)]
+        self._loops = {host: list(loops_of_host(fabric, host)) for host in self._hosts}
+        self._links = sorted(
+            {
+                c.name
+                for loops in self._loops.values()
+                for loop in loops
+                for c in loop.components
+                if c.kind is Kind.LINK
+            }
+        )
+
+    def inject(self, component: Component, loss: float, until: float) -> None:
+        """Makes a component lose this share of packets until a monotonic time."""
+        self.faults.append(Injected(component, loss, until))
+
+    def advance(self, now: float) -> None:
+        """Ends faults, and begins one when it is time."""
+        self.faults = [fault for fault in self.faults if fault.until > now]
+        if not self._next:
+            self._next = now + 3.0
+        if now >= self._next:
+            self._next = now + self._random.expovariate(1 / self._every_s)
+            kind, loss = self._random.choice(_KINDS), self._random.choice(_LOSSES)
+            self.inject(Component(kind, self._name(kind)), loss, now + self._random.uniform(15, 45))
+
+    def _name(self, kind: Kind) -> str:
+        if kind is Kind.HOST:
+            return self._random.choice(self._hosts)
+        if kind is Kind.SWITCH:
+            return str(self._random.choice([s for s in self.fabric.switches() if s.tier]))
+        return self._random.choice(self._links)
+
+    def reports(self) -> Iterator[Report]:
+        """Yields a report of every host, for the last period."""
+        self._sequence += 1
+        lossy = {fault.component: fault.loss for fault in self.faults}
+        for number, host in enumerate(self._hosts):
+            loops = []
+            for loop in self._loops[host]:
+                arrives = 1.0
+                for component in loop.components & lossy.keys():
+                    arrives *= 1 - lossy[component]
+                lost = (
+                    PROBES - sum(self._random.random() < arrives for _ in range(PROBES)) if arrives < 1 else 0
+                )
+                loops.append(LoopSeen(plane=loop.plane, uplink=loop.uplink, sent=PROBES, lost=lost))
+            yield Report(
+                host=host,
+                boot=self._boot,
+                sequence=self._sequence,
+                time=time.time(),
+                loops=loops,
+                alive=self._in_use(number, lossy),
+                deny_version=self._deny_version,
+                devices=1,
+                jobs=["simulated"],
+            )
+
+    def _in_use(self, number: int, lossy: dict[Component, float]) -> list[tuple[int, int]]:
+        """Paths to one peer that are neither denied nor broken."""
+        peer = (number + self.fabric.core.hosts_per_t0) % self.fabric.hosts
+        if peer == number:
+            return []
+        paths = self.fabric.paths(number, peer)
+        found = []
+        for place in range(0, len(paths), max(1, len(paths) // _PATHS)):
+            path = paths[place]
+            if not self._denied.intersection(path.links) and not lossy.keys() & components_of_path(path):
+                found.append((peer, path.ev))
+        return found
+
+    async def run(self, service: Service) -> None:
+        """Reports to a controller until it is cancelled."""
+        while True:
+            began = time.monotonic()
+            self.advance(began)
+            replies = []
+            for place, report in enumerate(self.reports()):
+                replies.append(service.take(report))
+                if place % 16 == 15:
+                    await asyncio.sleep(0)
+            for reply in replies:
+                if reply.deny is not None:
+                    self._denied, self._deny_version = frozenset(reply.deny), reply.deny_version
+            await asyncio.sleep(max(0.05, began + PERIOD_S - time.monotonic()))
+
+
+def fabric() -> Fabric:
+    """The fabric where none is named."""
+    return Fabric(Specification.model_validate(SPECIFICATION))
