@@ -2,6 +2,7 @@
 
 torchrun --nproc-per-node 4 train.py
 torchrun --nproc-per-node 4 train.py gloo      # the same, for comparison
+torchrun --nproc-per-node 4 train.py mrc 500   # another number of steps
 """
 
 import sys
@@ -23,7 +24,7 @@ shape = Shape(layers=4, width=256)
 model = DistributedDataParallel(ByteModel(shape))
 optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
 batches = Batches(text.made(), shape, rank, batch=4)
-for step in range(50):
+for step in range(int(sys.argv[2]) if len(sys.argv) > 2 else 50):
     began = time.monotonic()
     optimizer.zero_grad()
     loss = loss_of(model, *batches.next())

@@ -6,9 +6,11 @@ use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use openmrc_transport::mrc::{CcProfile, PathConfig, PathModel, QpConfig, QueuePair};
-use openmrc_transport::node::{Node, NodeConfig, NodeHost, PeerId, PressureConfig, QpId, Route};
+use openmrc_transport::node::{
+    Node, NodeConfig, NodeHost, PeerId, PressureConfig, QpId, ReceiveQueueEmpty, Route,
+};
 use openmrc_transport::{
-    AccessError, EvProfile, Fatal, NoReceive, PathEntry, PortSet, Received, RecvDone, SendDone, Span, Time,
+    AccessError, EvProfile, Fatal, PathEntry, PortSet, Received, RecvDone, SendDone, Span, Time,
     TrafficClass, Transmit, Trim, WorkRequest,
 };
 use openmrc_wire::{Body, ENDPOINT_QP, Ev, Packet, Psn};
@@ -33,7 +35,7 @@ impl NodeHost for Host {
         self.feedback += 1;
     }
     fn send_done(&mut self, _qp: QpId, _done: SendDone) {}
-    fn recv_done(&mut self, _qp: QpId, _done: RecvDone) -> Result<(), NoReceive> {
+    fn recv_done(&mut self, _qp: QpId, _done: RecvDone) -> Result<(), ReceiveQueueEmpty> {
         Ok(())
     }
     fn fatal(&mut self, _qp: QpId, _why: Fatal) {}

@@ -10,13 +10,18 @@ without rules has no cost.
 
 import contextlib
 import enum
+import json
+import operator
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from openmrc import _core
 from openmrc.errors import ArgumentError
 from openmrc.verbs import Context
+
+_DEFAULTS: dict[str, Any] = json.loads(_core.IMPAIRMENT_DEFAULTS)
+"""The core's rule without a kind."""
 
 
 class PacketClass(enum.StrEnum):
@@ -27,6 +32,9 @@ class PacketClass(enum.StrEnum):
     """RDMA writes."""
     CONTROL = "control"
     """Everything else: feedback, probes, endpoint requests."""
+
+
+_DEFAULT_CLASS = PacketClass(_DEFAULTS["packet_class"])
 
 
 class ImpairmentKind(enum.StrEnum):
@@ -46,35 +54,36 @@ class Impairment:
     """One rule. Each class method makes a kind; its keywords, all optional, select the packets.
 
     Rules are tried in the given order. A rule acts if it matches and with its probability; after a drop no
-    further rule is tried. Rules work on whole packets, in bytes, as they would leave the host.
+    further rule is tried. Rules work on whole packets, in bytes, as they would leave the host. The defaults
+    are the core's.
     """
 
     kind: ImpairmentKind
-    probability: float = 1.0
+    probability: float = _DEFAULTS["probability"]
     """Probability for each selected packet, 0 to 1."""
-    ports: Collection[int] | None = None
+    ports: Collection[int] | None = _DEFAULTS["ports"]
     """Ports it applies to; ``None``: all."""
-    evs: Collection[int] | None = None
+    evs: Collection[int] | None = _DEFAULTS["evs"]
     """Entropy values it applies to; ``None``: all."""
-    ev_fraction: float | None = None
+    ev_fraction: float | None = _DEFAULTS["ev_fraction"]
     """Instead of ``evs``: a share of all entropy values, 0 to 1; the seed decides which."""
-    packet_class: PacketClass = PacketClass.ANY
-    start: float = 0.0
+    packet_class: PacketClass = _DEFAULT_CLASS
+    start: float = _DEFAULTS["start"]
     """The rule applies from this many seconds after the rules were set."""
-    end: float | None = None
+    end: float | None = _DEFAULTS["end"]
     """The rule applies until this many seconds after the rules were set; ``None``: until they are
     replaced."""
-    packets: int = 4
+    packets: int = _DEFAULTS["packets"]
     """REORDER: the packet is held until this many later packets of its port have left ..."""
-    at_most_us: float = 1000.0
+    at_most_us: float = _DEFAULTS["at_most_us"]
     """... but at most this many microseconds."""
-    bits: int = 1
+    bits: int = _DEFAULTS["bits"]
     """CORRUPT: bits flipped, anywhere in headers, payload or iCRC."""
-    delay_us: float = 0.0
+    delay_us: float = _DEFAULTS["delay_us"]
     """DELAY: microseconds."""
-    jitter_us: float = 0.0
+    jitter_us: float = _DEFAULTS["jitter_us"]
     """DELAY: largest random addition, microseconds."""
-    last_hop: bool = False
+    last_hop: bool = _DEFAULTS["last_hop"]
     """TRIM: mark as trimmed on the receiver's own downlink."""
 
     @classmethod
@@ -88,17 +97,22 @@ class Impairment:
         return cls(kind=ImpairmentKind.DUPLICATE, **rule)
 
     @classmethod
-    def reorder(cls, packets: int = 4, at_most_us: float = 1000.0, **rule: Any) -> Self:
+    def reorder(
+        cls,
+        packets: int = _DEFAULTS["packets"],
+        at_most_us: float = _DEFAULTS["at_most_us"],
+        **rule: Any,
+    ) -> Self:
         """A packet is held until ``packets`` later packets of its port have left, at most ``at_most_us``."""
         return cls(kind=ImpairmentKind.REORDER, packets=packets, at_most_us=at_most_us, **rule)
 
     @classmethod
-    def corrupt(cls, bits: int = 1, **rule: Any) -> Self:
+    def corrupt(cls, bits: int = _DEFAULTS["bits"], **rule: Any) -> Self:
         """``bits`` random bits of each packet are flipped."""
         return cls(kind=ImpairmentKind.CORRUPT, bits=bits, **rule)
 
     @classmethod
-    def delay(cls, delay_us: float, jitter_us: float = 0.0, **rule: Any) -> Self:
+    def delay(cls, delay_us: float, jitter_us: float = _DEFAULTS["jitter_us"], **rule: Any) -> Self:
         """Packets are delayed by ``delay_us`` microseconds plus a random time of up to ``jitter_us``."""
         return cls(kind=ImpairmentKind.DELAY, delay_us=delay_us, jitter_us=jitter_us, **rule)
 
@@ -108,24 +122,43 @@ class Impairment:
         return cls(kind=ImpairmentKind.ECN_MARK, **rule)
 
     @classmethod
-    def trim(cls, *, last_hop: bool = False, **rule: Any) -> Self:
+    def trim(cls, **rule: Any) -> Self:
         """Data packets lose their payload, and their DSCP says so, as when a switch trims them."""
-        return cls(kind=ImpairmentKind.TRIM, last_hop=last_hop, **rule)
+        return cls(kind=ImpairmentKind.TRIM, **rule)
+
+    def settings(self) -> dict[str, Any]:
+        """The fields that are not ``None``, as plain values; collections are lists."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: _plain(value) for name, value in given.items() if value is not None}
 
 
-def check_ports(rules: Iterable[Impairment], there: int) -> None:
-    """Checks that a device with ports 0 to ``there - 1`` has those that the rules name.
+def _plain(value: Any) -> Any:
+    """A list for a collection; anything else as it is."""
+    return list(value) if isinstance(value, Collection) and not isinstance(value, str) else value
+
+
+def _number(value: Any) -> int | float:
+    """Numbers of other libraries, such as NumPy's."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        return float(value)
+
+
+def _to_json(rules: Iterable[Impairment]) -> str:
+    try:
+        return json.dumps([rule.settings() for rule in rules], default=_number, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"an impairment has a value that is not allowed: {error}") from None
+
+
+def check(rules: Iterable[Impairment], ports: int) -> None:
+    """Checks rules for a device with this number of ports, without one.
 
     Raises:
-        ArgumentError: names the first port that it does not have.
+        ArgumentError: says what is wrong with a rule.
     """
-    for rule in rules:
-        # What is no collection of numbers is refused, with its reason, where the rules are read.
-        named: Any = rule.ports
-        for port in named if isinstance(named, Iterable) else ():
-            if isinstance(port, int) and not 0 <= port < there:
-                has = "only port 0" if there == 1 else f"ports 0 to {there - 1}"
-                raise ArgumentError(f"port {port} cannot be impaired: this device has {has}")
+    _core.check_impairments(_to_json(rules), ports)
 
 
 class ImpairedNetwork:
@@ -143,8 +176,7 @@ class ImpairedNetwork:
             ArgumentError: says what is wrong with a rule.
             ClosedError: if the context is closed.
         """
-        check_ports(rules, len(self._context.addresses))
-        _core.set_impairments(self._context._core, list(rules), seed)
+        _core.set_impairments(self._context._core, _to_json(rules), seed)
 
     def hits(self) -> list[int]:
         """How often each rule has acted, in the order given.

@@ -255,7 +255,7 @@ def test_without_a_private_place_for_the_link_the_program_does_not_run(
             "OPENMRC_CONFIG",
             '[[device]]\nname = "x"\naddresses = ["127.1.1.1", "127.2.1.1"]\n'
             '[[device.impair]]\nkind = "drop"\nports = [9]\n',
-            "there is no port 9: it has ports 0 to 1",
+            "port 9 cannot be impaired: this device has ports 0 to 1",
         ),
     ],
 )

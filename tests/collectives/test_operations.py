@@ -103,7 +103,9 @@ def test_half_types_are_the_same_everywhere_and_from_run_to_run(shared):
 def test_reductions_of_every_type_are_those_of_numpy():
     script = """
         ops = {"sum": np.add, "product": np.multiply, "min": np.minimum, "max": np.maximum}
-        types = (np.float64, np.float32, np.float16, np.int64, np.int32, np.int16, np.int8, np.uint8)
+        signed = (np.int64, np.int32, np.int16, np.int8)
+        unsigned = (np.uint64, np.uint32, np.uint16, np.uint8)
+        types = (np.float64, np.float32, np.float16, *signed, *unsigned)
         for dtype in types:
             # A length that no vector divides, and values that overflow integers of 8 bits.
             drawn = [np.random.default_rng(r).integers(-100, 100, 1003) for r in (0, 1)]
@@ -284,11 +286,13 @@ def test_results_of_one_rank_are_its_input(alone):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda c: c.all_reduce(np.ones((4, 4))[:, :2]), "not C-contiguous"),
+        (lambda c: c.all_reduce(memoryview(bytearray(8))[::2]), "not contiguous"),
         (lambda c: c.all_reduce(b"bytes"), "read-only"),
         (lambda c: c.all_reduce(np.ones(3), np.ones(4)), "the output has 4 elements, not 3"),
         (lambda c: c.all_reduce(np.ones(3), np.ones(3, np.float32)), "type float32, not float64"),
-        (lambda c: c.all_reduce(np.ones(3, complex)), "complex128"),
+        (lambda c: c.all_reduce(np.ones(3, complex), op="max"), "no max of complex128"),
+        (lambda c: c.all_reduce(np.ones(3, "M8[s]")), "no sum of datetime64"),
+        (lambda c: c.broadcast(np.array([None])), "Python objects"),
         (lambda c: c.all_reduce(np.ones(3), op="mean"), 'no reduction "mean"'),
         (lambda c: c.all_reduce(np.ones(3), op="bor"), "no bor of float64"),
         (lambda c: c.all_reduce(np.ones(3), algorithm="chain"), "cannot be executed by chain"),

@@ -50,6 +50,8 @@ def test_a_source_distribution_has_every_crate_and_the_headers(unpacked):
             f.relative_to(there) for f in there.rglob("*.rs")
         }
     assert {file.name for file in (unpacked / "crates/capi/include").iterdir()} == set(clibrary.HEADERS)
+    for file in (ROOT / "crates/capi/libibverbs").iterdir():
+        assert (unpacked / "crates/capi/libibverbs" / file.name).read_bytes() == file.read_bytes()
     assert (unpacked / "python/openmrc/examples/scenarios/planes-fail.yaml").is_file()
 
 

@@ -243,7 +243,8 @@ def test_errors_are_exceptions_and_not_crashes():
                 assert words in str(error), error
             else:
                 raise AssertionError(words)
-        expect(Exception, "type", lambda: dist.all_reduce(torch.zeros(3, dtype=torch.uint16)))
+        fnuz = torch.zeros(3, dtype=torch.float8_e5m2fnuz)
+        expect(ValueError, "no sum of float8_e5m2fnuz", lambda: dist.all_reduce(fnuz))
         expect(Exception, "sparse", lambda: dist.all_reduce(torch.eye(3).to_sparse()))
         expect(Exception, "bor", lambda: dist.all_reduce(torch.ones(3), dist.ReduceOp.BOR))
         two = torch.ones(2)

@@ -40,6 +40,9 @@ test_reduce_product test_reduce_sum test_reduce_sum_twice test_scatter test_scat
 test_scatter_complex test_scatter_full_group test_scatter_object_list test_send_recv
 test_send_recv_autograd_profiler test_send_recv_torch_profiler test_send_recv_with_tag
 test_send_recv_with_tag_autograd_profiler test_send_recv_with_tag_torch_profiler test_static_graph_api_cpu
+test_isend test_isend_autograd_profiler test_isend_torch_profiler test_irecv test_send_recv_any_source
+test_send_recv_any_source_autograd_profiler test_send_recv_any_source_torch_profiler
+test_all_gather_object_subgroup
 """.split()  # noqa: SIM905 - a list of that length is read as a paragraph
 """Those for tensors in main memory; docs/torch.md says which fail, and why."""
 

@@ -1,5 +1,8 @@
 """A bad network does not change the guarantees of verbs: every byte, every completion once and in order."""
 
+import dataclasses
+import json
+import re
 import time
 
 import numpy as np
@@ -7,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from openmrc import _core
 from openmrc.controller import Controller, Ev, EvProbe
 from openmrc.errors import ArgumentError, ClosedError
-from openmrc.testing import Impairment, ImpairmentKind, PacketClass, impair, impaired
+from openmrc.testing import Impairment, ImpairmentKind, PacketClass, check, impair, impaired
 from openmrc.verbs import EvState, QpCap
 from tests.helpers.ends import connected, device, eventually
 
@@ -172,6 +176,25 @@ def test_the_same_seed_chooses_the_same_paths():
         assert hit_paths(a.context, b.context.addresses, evs, seed=6) != one
 
 
+def test_a_rule_has_the_fields_and_defaults_of_the_core():
+    ours = Impairment(kind=ImpairmentKind.DROP)
+    core = json.loads(_core.IMPAIRMENT_DEFAULTS)
+    assert {field.name: getattr(ours, field.name) for field in dataclasses.fields(ours)} == core | {
+        "kind": "drop"
+    }
+
+
+def test_kinds_and_classes_are_those_of_the_core():
+    def known(field):
+        with pytest.raises(ArgumentError) as caught:
+            check([dataclasses.replace(Impairment.drop(), **{field: "?"})], 1)
+        return set(re.findall("`([a-z_]+)`", str(caught.value)))
+
+    aliases = {"loss", "mark"}
+    assert known("kind") - aliases == set(ImpairmentKind)
+    assert known("packet_class") == set(PacketClass)
+
+
 IMPOSSIBLE = {
     "probability": (Impairment.drop(probability=1.5), "probability|1.5"),
     "fraction": (Impairment.drop(ev_fraction=-0.1), "fraction|-0.1"),
@@ -179,6 +202,9 @@ IMPOSSIBLE = {
     "port": (Impairment.drop(ports=[16]), "port 16|this device has ports 0 to "),
     "ends before it starts": (Impairment.drop(start=2, end=1), "end after it starts"),
     "negative delay": (Impairment.delay(-1), "delay_us is -1"),
+    "negative port": (Impairment.drop(ports=[-1]), "-1"),
+    "endless": (Impairment.drop(end=float("inf")), "not allowed|JSON"),
+    "text": (Impairment.drop(probability="much"), "probability|much"),
     "unknown kind": (Impairment(kind="explode"), "explode"),
     "unknown class": (Impairment.drop(packet_class="most"), "most"),
 }

@@ -7,8 +7,8 @@ use std::io::Read;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use openmrc_nic::{DeviceConfig, EvSelection, ImpairRule, Impairment, PacketClass, PortConfig};
-use openmrc_wire::{Ev, EvFormat};
+use openmrc_nic::{DeviceConfig, ImpairDescription, ImpairRule, PortConfig};
+use openmrc_wire::EvFormat;
 use serde::Deserialize;
 
 use crate::interfaces;
@@ -40,7 +40,7 @@ struct Entry {
     #[serde(default)]
     peers: BTreeMap<IpAddr, Vec<IpAddr>>,
     #[serde(default)]
-    impair: Vec<Rule>,
+    impair: Vec<ImpairDescription>,
     #[serde(default)]
     impair_seed: u64,
     #[serde(flatten)]
@@ -73,60 +73,6 @@ struct Settings {
     /// Keys that are none of these.
     #[serde(flatten)]
     unknown: BTreeMap<String, toml::Value>,
-}
-
-/// One impairment.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Rule {
-    kind: String,
-    #[serde(default = "one")]
-    probability: f64,
-    ports: Option<Vec<u8>>,
-    evs: Option<Vec<u32>>,
-    ev_fraction: Option<f64>,
-    #[serde(default)]
-    packet_class: Class,
-    #[serde(default)]
-    start: f64,
-    end: Option<f64>,
-    #[serde(default = "four")]
-    packets: u32,
-    #[serde(default = "millisecond")]
-    at_most_us: f64,
-    #[serde(default = "one_bit")]
-    bits: u32,
-    #[serde(default)]
-    delay_us: f64,
-    #[serde(default)]
-    jitter_us: f64,
-    #[serde(default)]
-    last_hop: bool,
-}
-
-fn one() -> f64 {
-    1.0
-}
-
-fn four() -> u32 {
-    4
-}
-
-fn millisecond() -> f64 {
-    1000.0
-}
-
-fn one_bit() -> u32 {
-    1
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "snake_case")]
-enum Class {
-    #[default]
-    Any,
-    Data,
-    Control,
 }
 
 /// The devices that the environment describes, or what is wrong with it, in one line.
@@ -219,17 +165,16 @@ fn description(entry: Entry) -> Result<Description, String> {
         }
     }
     let ports = config.ports.len();
-    let impairments =
-        impair.into_iter().map(|rule| rule.rule(ports)).collect::<Result<_, _>>().map_err(of)?;
+    let impairments = impair
+        .iter()
+        .map(|rule| rule.rule(ports))
+        .collect::<Result<_, _>>()
+        .map_err(|e| of(e.to_string()))?;
     Ok(Description { config, peers, impairments, seed: impair_seed })
 }
 
 fn micros(name: &str, value: f64) -> Result<Duration, String> {
-    seconds(name, value / 1e6)
-}
-
-fn seconds(name: &str, value: f64) -> Result<Duration, String> {
-    Duration::try_from_secs_f64(value).map_err(|_| format!("{name} is {value}: no length of time"))
+    Duration::try_from_secs_f64(value / 1e6).map_err(|_| format!("{name} is {value}: no length of time"))
 }
 
 impl Settings {
@@ -274,53 +219,5 @@ impl Settings {
             }
         }
         Ok(())
-    }
-}
-
-impl Rule {
-    /// The rule, of a device with this number of ports.
-    fn rule(self, there: usize) -> Result<ImpairRule, String> {
-        let kind = match self.kind.as_str() {
-            "drop" | "loss" => Impairment::Drop,
-            "duplicate" => Impairment::Duplicate,
-            "reorder" => {
-                Impairment::Reorder { packets: self.packets, at_most: micros("at_most_us", self.at_most_us)? }
-            }
-            "corrupt" => Impairment::Corrupt { bits: self.bits },
-            "delay" => Impairment::Delay {
-                delay: micros("delay_us", self.delay_us)?,
-                jitter: micros("jitter_us", self.jitter_us)?,
-            },
-            "ecn_mark" | "mark" => Impairment::EcnMark,
-            "trim" => Impairment::Trim { last_hop: self.last_hop },
-            other => return Err(format!("impair: {other:?} is no kind of impairment")),
-        };
-        let evs = match (self.evs, self.ev_fraction) {
-            (Some(evs), None) => EvSelection::Set(evs.into_iter().map(Ev).collect()),
-            (None, Some(fraction)) => EvSelection::Fraction(fraction),
-            (None, None) => EvSelection::All,
-            (Some(_), Some(_)) => return Err("impair: a rule takes evs or ev_fraction, not both".into()),
-        };
-        let ports = match self.ports {
-            None => u16::MAX,
-            Some(list) => list.into_iter().try_fold(0, |set, port| match usize::from(port) < there {
-                true => Ok(set | 1 << port),
-                false if there == 1 => Err(format!("impair: there is no port {port}: it has only port 0")),
-                false => Err(format!("impair: there is no port {port}: it has ports 0 to {}", there - 1)),
-            })?,
-        };
-        Ok(ImpairRule {
-            ports,
-            evs,
-            class: match self.packet_class {
-                Class::Any => PacketClass::Any,
-                Class::Data => PacketClass::Data,
-                Class::Control => PacketClass::Control,
-            },
-            kind,
-            probability: self.probability,
-            start: seconds("start", self.start)?,
-            end: self.end.map(|end| seconds("end", end)).transpose()?,
-        })
     }
 }

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::layout::{NONCE, RING, SLOTS};
 
 const MAGIC: [u8; 4] = *b"MRCc";
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 
 /// How two ranks of one host share memory.
 #[derive(Clone, PartialEq, Eq, Debug)]

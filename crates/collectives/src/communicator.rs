@@ -17,6 +17,7 @@ use crate::memory::{Lent, OperationMemory};
 use crate::operation::{Operation, Reduction};
 use crate::p2p::Incoming;
 use crate::record::Record;
+use crate::types::DataType;
 use crate::work::WorkState;
 
 /// How long closing waits for peers to acknowledge what was sent to them.
@@ -112,11 +113,11 @@ impl Communicator {
     ///
     /// # Errors
     /// [`Error::Invalid`] for a rank that is not another one; [`Error::Closed`].
-    pub fn send(&self, to: Rank, tag: u64, data: Lent, timeout: Duration) -> Result<Work> {
+    pub fn send(&self, to: Rank, tag: u64, data: Lent, dtype: DataType, timeout: Duration) -> Result<Work> {
         self.check_peer(to)?;
         let name = format!("send of {} bytes to rank {to} with tag {tag}", data.len());
         let work = Arc::new(WorkState::new(name, timeout));
-        self.driver.lock()?.send(to, tag, data, Arc::clone(&work));
+        self.driver.lock()?.send(to, tag, data, dtype, Arc::clone(&work));
         Ok(self.begun(work))
     }
 
@@ -124,12 +125,19 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`Communicator::send`].
-    pub fn recv(&self, from: Option<Rank>, tag: u64, data: Lent, timeout: Duration) -> Result<Work> {
+    pub fn recv(
+        &self,
+        from: Option<Rank>,
+        tag: u64,
+        data: Lent,
+        dtype: DataType,
+        timeout: Duration,
+    ) -> Result<Work> {
         from.map_or(Ok(()), |from| self.check_peer(from))?;
         let source = from.map_or("any rank".into(), |from| format!("rank {from}"));
         let name = format!("recv of {} bytes from {source} with tag {tag}", data.len());
         let work = Arc::new(WorkState::new(name, timeout));
-        self.driver.lock()?.recv(Incoming { from, tag, data, work: Arc::clone(&work) });
+        self.driver.lock()?.recv(Incoming { from, tag, data, dtype, work: Arc::clone(&work) });
         Ok(self.begun(work))
     }
 
@@ -162,6 +170,24 @@ impl Communicator {
     /// The ranks for which the oldest operation waits, each with what is missing.
     pub fn waits_for(&self) -> Vec<(Rank, &'static str)> {
         self.driver.core.lock().waits_for()
+    }
+
+    /// The ranks that have not called the oldest operation; empty as long as that is not known.
+    pub fn not_called(&self) -> Vec<Rank> {
+        self.driver.core.lock().not_called()
+    }
+
+    /// A peer of another host, or that is reached like one, has ended: operations that need it end with an error.
+    pub fn peer_ended(&self, peer: Rank, reason: &str) {
+        if !self.driver.process.is_current() {
+            return;
+        }
+        let mut core = self.driver.core.lock();
+        core.peer_ended(peer, reason);
+        core.check(Instant::now());
+        drop(core);
+        self.driver.wake_driver();
+        self.driver.notify();
     }
 
     /// Host of each peer.

@@ -9,7 +9,10 @@ use openmrc_nic::{Completion, Opcode, Status};
 use openmrc_schedule::Rank;
 
 use crate::abort::{AbortCode, AbortKind};
+use crate::agreement::{Agreement, TELL_ALL};
 use crate::error::{Error, Result};
+use crate::header::Signature;
+use crate::layout::COLLECTIVE;
 use crate::link::{ENDED, Link, Medium};
 use crate::local::Home;
 use crate::memory::Lent;
@@ -18,6 +21,7 @@ use crate::operation::Operation;
 use crate::p2p::{Incoming, Outgoing, P2P_BIT, PointToPoint};
 use crate::record::{Log, Record};
 use crate::remote::{ABORT_ID, Notice};
+use crate::types::DataType;
 use crate::work::WorkState;
 
 /// How long an abort may take to reach the peers before the operations of this rank end.
@@ -55,6 +59,7 @@ pub struct Core {
     pub home: Home,
     pub network: Network,
     operations: Operations,
+    agreement: Agreement,
     p2p: PointToPoint,
     end: End,
     pub log: Log,
@@ -68,6 +73,7 @@ impl Core {
             home,
             network,
             operations: Operations::default(),
+            agreement: Agreement::new(ranks),
             p2p: PointToPoint::new(ranks),
             end: End::default(),
             log: Log::default(),
@@ -125,13 +131,17 @@ impl Core {
         if self.log.with_messages {
             operation.record_messages();
         }
+        let agreed = self.agreement.called(operation.number, &operation.signature);
         self.operations.queue.push_back(operation);
+        if let Err(error) = agreed {
+            self.mismatch(error);
+        }
         self.progress();
     }
 
     /// Sends bytes to a rank.
-    pub fn send(&mut self, to: Rank, tag: u64, data: Lent, work: Arc<WorkState>) {
-        let mut message = Outgoing::new(self.p2p.next_id(), tag, data, work);
+    pub fn send(&mut self, to: Rank, tag: u64, data: Lent, dtype: DataType, work: Arc<WorkState>) {
+        let mut message = Outgoing::new(self.p2p.next_id(), tag, data, dtype, work);
         if let Some(error) = self.error() {
             message.end(Err(error.clone()));
             return;
@@ -171,14 +181,19 @@ impl Core {
         match self.try_progress() {
             Ok(worked) => worked,
             Err(error) => {
-                let (kind, subject) = match &error {
-                    Error::Mismatch { rank, .. } => (AbortKind::Mismatch, *rank),
-                    _ => (AbortKind::Device, self.rank),
-                };
-                self.fail(error, kind, subject);
+                self.mismatch(error);
                 true
             }
         }
+    }
+
+    /// Ranks have called different operations, or the NIC has failed.
+    fn mismatch(&mut self, error: Error) {
+        let (kind, subject) = match &error {
+            Error::Mismatch { rank, .. } => (AbortKind::Mismatch, *rank),
+            _ => (AbortKind::Device, self.rank),
+        };
+        self.fail(error, kind, subject);
     }
 
     fn progress_ending(&mut self) -> bool {
@@ -206,6 +221,7 @@ impl Core {
             }
             operation.finish();
             if let Some(mut operation) = self.operations.queue.pop_front() {
+                self.agreement.ended(operation.number, operation.signature);
                 self.log.add(Record::of(&mut operation));
                 operation.end(Ok(()));
             }
@@ -213,7 +229,72 @@ impl Core {
         }
         worked |= self.p2p.progress(&mut self.links, &self.home)?;
         self.p2p.ended.drain(..).for_each(|message| self.log.add_message(&message));
+        for (rank, number, theirs) in std::mem::take(&mut self.p2p.announced) {
+            self.announced(rank, number, theirs)?;
+        }
+        if !worked {
+            self.check_strays()?;
+        }
         Ok(worked)
+    }
+
+    /// A rank has announced a call.
+    fn announced(&mut self, rank: Rank, number: u64, theirs: Signature) -> Result<()> {
+        if let Some(link) = &mut self.links[rank] {
+            link.reached = link.reached.max(number);
+        }
+        let Operations { queue, calls } = &self.operations;
+        let ours = queue.iter().find(|operation| operation.number == number).map(|o| o.signature);
+        self.agreement.announced(rank, number, theirs, ours, *calls)
+    }
+
+    /// Finds messages that no operation will take, because this rank has called something else.
+    fn check_strays(&self) -> Result<()> {
+        let front = self.operations.queue.front();
+        let current = front.map_or(self.operations.calls + 1, |operation| operation.number);
+        for link in self.links.iter().flatten() {
+            let Some(message) = link.arrived(&self.home, COLLECTIVE) else { continue };
+            let number = message.header.operation;
+            let unexpected =
+                number == current && front.is_some_and(|operation| !operation.expects(link.peer));
+            if number < current || unexpected {
+                let ours = front.filter(|_| unexpected).map(|operation| operation.signature);
+                return Err(self.agreement.stray(link.peer, number, &message.header.signature, ours));
+            }
+        }
+        Ok(())
+    }
+
+    /// Announces an operation that waits.
+    fn announce(&mut self, now: Instant) -> Result<()> {
+        let Some(front) = self.operations.queue.front() else { return Ok(()) };
+        let all = now.duration_since(front.work.begun) >= TELL_ALL;
+        let (number, signature) = (front.number, front.signature);
+        if !self.agreement.must_tell(number, all) {
+            return Ok(());
+        }
+        let awaited: Vec<Rank> = front.waits_for().map(|(rank, _)| rank).collect();
+        let mut links = self.links.iter_mut().flatten().filter(|link| all || awaited.contains(&link.peer));
+        links.try_for_each(|link| link.announce(number, signature))
+    }
+
+    /// A peer that is not watched here has ended.
+    pub fn peer_ended(&mut self, peer: Rank, reason: &str) {
+        if let Some(Some(link)) = self.links.get_mut(peer)
+            && !link.is_local()
+        {
+            link.lost.get_or_insert_with(|| reason.into());
+        }
+    }
+
+    /// The ranks that have not called the oldest operation; empty as long as that is not known.
+    pub fn not_called(&self) -> Vec<Rank> {
+        let Some(front) = self.operations.queue.front() else { return Vec::new() };
+        if !self.agreement.is_told(front.number) {
+            return Vec::new();
+        }
+        let late = self.links.iter().flatten().filter(|link| link.reached < front.number);
+        late.map(|link| link.peer).collect()
     }
 
     /// Handles what the NIC has completed.
@@ -293,6 +374,8 @@ impl Core {
             self.fail(error, AbortKind::Lost, peer);
         } else if let Some(error) = self.overdue(now) {
             self.fail(error, AbortKind::Timeout, self.rank);
+        } else if let Err(error) = self.announce(now) {
+            self.mismatch(error);
         }
     }
 
@@ -350,11 +433,13 @@ impl Core {
                 format!("{what} of rank {rank} on {host}")
             })
             .collect();
-        match parts.len() {
+        let missing = match parts.len() {
             0 => "nothing was missing".into(),
             1 => format!("{} is missing", parts[0]),
             _ => format!("{} are missing", parts.join(", ")),
-        }
+        };
+        let late: Vec<String> = self.not_called().iter().map(|rank| format!("rank {rank}")).collect();
+        if late.is_empty() { missing } else { format!("{missing}; not called by {}", late.join(", ")) }
     }
 
     fn aborted_by_peer(&mut self, code: u32) {
@@ -421,7 +506,6 @@ mod tests {
 
     use super::*;
     use crate::card::Card;
-    use crate::header::Signature;
     use crate::layout::COPIED_MOST;
     use crate::local::LocalLink;
     use crate::memory::OperationMemory;

@@ -93,7 +93,7 @@ macro_rules! integer {
         }
     )* };
 }
-integer!(i8, i16, i32, i64, u8);
+integer!(i8, i16, i32, i64, u8, u16, u32, u64);
 
 /// A byte that is 0 or 1; any other value counts as 1.
 #[derive(Clone, Copy)]
@@ -290,6 +290,9 @@ unsafe fn dispatch(dtype: DataType, op: ReduceOp, dst: *mut u8, a: *const u8, b:
             DataType::Int64 => bits::<i64>(op, dst, a, b, n),
             DataType::UInt8 => bits::<u8>(op, dst, a, b, n),
             DataType::Bool => bits::<Boolean>(op, dst, a, b, n),
+            DataType::UInt16 => bits::<u16>(op, dst, a, b, n),
+            DataType::UInt32 => bits::<u32>(op, dst, a, b, n),
+            DataType::UInt64 => bits::<u64>(op, dst, a, b, n),
         }
     }
 }
@@ -446,6 +449,18 @@ macro_rules! with_element {
             }
             DataType::Bool => {
                 type $E = Boolean;
+                $body
+            }
+            DataType::UInt16 => {
+                type $E = u16;
+                $body
+            }
+            DataType::UInt32 => {
+                type $E = u32;
+                $body
+            }
+            DataType::UInt64 => {
+                type $E = u64;
                 $body
             }
         }

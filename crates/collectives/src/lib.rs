@@ -10,6 +10,7 @@
 //! | [`rendezvous`], `card`, `abort`, [`record`], [`error`] | rendezvous; giving up; what was done; errors |
 
 mod abort;
+mod agreement;
 pub mod call;
 mod card;
 pub mod communicator;

@@ -7,8 +7,8 @@ use openmrc_schedule::{Rank, SLOT};
 
 use crate::card::Card;
 use crate::error::{Error, Result};
-use crate::header::{HEADER_LEN, Header};
-use crate::layout::{COLLECTIVE, COPIED_MOST, SLOTS, STRIDE};
+use crate::header::{HEADER_LEN, Header, Signature};
+use crate::layout::{COLLECTIVE, COPIED_MOST, P2P, SLOTS, STRIDE};
 use crate::local::{Home, LocalLink};
 use crate::remote::RemoteLink;
 
@@ -28,6 +28,8 @@ pub struct Link {
     pub medium: Medium,
     /// Messages taken here, by lane.
     taken: [u64; 2],
+    /// The latest operation that it is known to have called.
+    pub reached: u64,
     /// Why nothing more comes from it.
     pub lost: Option<String>,
 }
@@ -41,7 +43,7 @@ pub struct Arrived {
 
 impl Link {
     pub fn new(card: &Card, medium: Medium) -> Link {
-        Link { peer: card.rank, host: card.host_name.clone(), medium, taken: [0; 2], lost: None }
+        Link { peer: card.rank, host: card.host_name.clone(), medium, taken: [0; 2], reached: 0, lost: None }
     }
 
     /// Whether messages go through shared memory.
@@ -174,6 +176,16 @@ impl Link {
             }
             Medium::Remote(link) => link.took(lane, self.taken[lane]),
         }
+    }
+
+    /// Tells the peer which operation this rank has called, if there is room for it.
+    pub fn announce(&mut self, number: u64, signature: Signature) -> Result<()> {
+        if self.lost.is_some() || !self.can_send(P2P) {
+            return Ok(());
+        }
+        let header = Header { operation: number, signature, total: 0, offset: 0, len: 0, source: 0 };
+        // SAFETY: no bytes are read.
+        unsafe { self.send(P2P, &header, std::ptr::dangling(), None, 0) }.map(|_| ())
     }
 
     /// Tells the peer that the communicator is aborted; returns whether a send with [`crate::remote::ABORT_ID`] will

@@ -125,6 +125,11 @@ impl Operation {
         self.messages.waits_for()
     }
 
+    /// Whether a message from a rank is missing.
+    pub fn expects(&self, peer: Rank) -> bool {
+        self.messages.next_recv(peer).is_some()
+    }
+
     /// Whether it still needs a peer.
     pub fn needs(&self, peer: Rank) -> bool {
         self.messages.need(peer)
@@ -150,8 +155,12 @@ impl Operation {
     fn receive(&mut self, link: &mut Link, home: &Home) -> Result<bool> {
         let Some((index, done)) = self.messages.next_recv(link.peer) else { return Ok(false) };
         let Some(message) = link.arrived(home, COLLECTIVE) else { return Ok(false) };
+        if message.header.operation < self.number {
+            return Ok(false); // A stray of an operation that has ended here.
+        }
         let recv = self.program.recvs[index];
         self.check(&message.header, link.peer, recv.to.len, done)?;
+        link.reached = self.number;
         let len = message.header.len as usize;
         let ready =
             recv.after.map_or(usize::MAX, |after| self.messages.ready(&self.program, after, recv.to.len));

@@ -16,13 +16,15 @@ use crate::layout::P2P;
 use crate::link::Link;
 use crate::local::Home;
 use crate::memory::Lent;
+use crate::types::DataType;
 use crate::work::WorkState;
 
 /// Work requests of point-to-point messages have this bit; the rest is a number of the communicator.
 pub const P2P_BIT: u64 = 1 << 63;
 
-const SIGNATURE: Signature =
-    Signature { count: 0, root: 0, kind: Signature::P2P, dtype: 0, op: 255, algorithm: 0 };
+fn signature(dtype: DataType) -> Signature {
+    Signature { count: 0, root: 0, kind: Signature::P2P, dtype: dtype as u8, op: 255, algorithm: 0 }
+}
 
 /// A message to send.
 pub struct Outgoing {
@@ -31,14 +33,15 @@ pub struct Outgoing {
     /// Dropped before the memory.
     pub region: Option<MemoryRegion>,
     pub data: Lent,
+    pub dtype: DataType,
     pub work: Arc<WorkState>,
     sent: usize,
     outstanding: usize,
 }
 
 impl Outgoing {
-    pub fn new(id: u64, tag: u64, data: Lent, work: Arc<WorkState>) -> Outgoing {
-        Outgoing { id, tag, region: None, data, work, sent: 0, outstanding: 0 }
+    pub fn new(id: u64, tag: u64, data: Lent, dtype: DataType, work: Arc<WorkState>) -> Outgoing {
+        Outgoing { id, tag, region: None, data, dtype, work, sent: 0, outstanding: 0 }
     }
 
     /// Ends it. The memory is the caller's again before anybody learns that the work has ended.
@@ -55,6 +58,7 @@ pub struct Incoming {
     pub from: Option<Rank>,
     pub tag: u64,
     pub data: Lent,
+    pub dtype: DataType,
     pub work: Arc<WorkState>,
 }
 
@@ -70,22 +74,26 @@ impl Incoming {
         self.tag == tag && self.from.is_none_or(|from| from == peer)
     }
 
-    fn deliver(&self, peer: Rank, data: &[u8]) -> Result<()> {
-        if data.len() != self.data.len() {
-            return Err(wrong_size(peer, self.tag, data.len(), self.data.len()));
+    /// # Errors
+    /// [`Error::Mismatch`] for a message of another length, or of elements of another type (a code).
+    fn compare(&self, peer: Rank, total: usize, dtype: u8) -> Result<()> {
+        if total == self.data.len() && dtype == self.dtype as u8 {
+            return Ok(());
         }
+        let theirs = DataType::from_code(dtype).map_or("unknown type", DataType::name);
+        Err(Error::Mismatch {
+            rank: peer,
+            theirs: format!("send of {total} bytes of {theirs} with tag {}", self.tag),
+            ours: format!("recv of {} bytes of {}", self.data.len(), self.dtype.name()),
+        })
+    }
+
+    fn deliver(&self, peer: Rank, data: &[u8], dtype: u8) -> Result<()> {
+        self.compare(peer, data.len(), dtype)?;
         // SAFETY: as many bytes were lent.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.data.data(), data.len()) };
         self.work.set_source(peer);
         Ok(())
-    }
-}
-
-fn wrong_size(rank: Rank, tag: u64, theirs: usize, ours: usize) -> Error {
-    Error::Mismatch {
-        rank,
-        theirs: format!("send of {theirs} bytes with tag {tag}"),
-        ours: format!("recv of {ours} bytes"),
     }
 }
 
@@ -105,6 +113,8 @@ pub struct Ended {
 struct Stored {
     tag: u64,
     total: usize,
+    /// Code of the type of its elements.
+    dtype: u8,
     data: Vec<u8>,
 }
 
@@ -141,6 +151,8 @@ pub struct PointToPoint {
     receives: VecDeque<Incoming>,
     /// Messages called to be sent.
     calls: u64,
+    /// Collective operations that ranks have announced: rank, number and arguments.
+    pub announced: Vec<(Rank, u64, Signature)>,
     /// Messages that have ended and are not in the log yet.
     pub ended: Vec<Ended>,
     /// Bytes sent through shared memory, and over the network.
@@ -153,6 +165,7 @@ impl PointToPoint {
             peers: (0..ranks).map(|_| Peer::default()).collect(),
             receives: VecDeque::new(),
             calls: 0,
+            announced: Vec::new(),
             ended: Vec::new(),
             bytes: [0; 2],
         }
@@ -183,7 +196,7 @@ impl PointToPoint {
                 && let Some(stored) = peer.stored.remove(index)
             {
                 let is_local = links[rank].as_ref().is_some_and(Link::is_local);
-                let result = receive.deliver(rank, &stored.data);
+                let result = receive.deliver(rank, &stored.data, stored.dtype);
                 self.end_receive(receive, rank, is_local, result);
                 return;
             }
@@ -252,7 +265,7 @@ impl PointToPoint {
             let len = (total - message.sent).min(link.longest());
             let header = Header {
                 operation: message.tag,
-                signature: SIGNATURE,
+                signature: signature(message.dtype),
                 total: total as u64,
                 offset: message.sent as u64,
                 len: len as u64,
@@ -285,16 +298,22 @@ impl PointToPoint {
         let rank = link.peer;
         let mut worked = false;
         while let Some(message) = link.arrived(home, P2P) {
-            let Header { operation: tag, total, offset, len, .. } = message.header;
+            let Header { operation: tag, signature, total, offset, len, .. } = message.header;
+            if signature.kind != Signature::P2P {
+                link.take(home, P2P)?;
+                self.announced.push((rank, tag, signature));
+                worked = true;
+                continue;
+            }
             let (total, len) = (total as usize, len as usize);
             if offset == 0 && self.peers[rank].arriving.is_none() {
-                let Some(target) = self.target(rank, tag, total) else { break };
+                let Some(target) = self.target(rank, tag, total, signature.dtype) else { break };
                 self.peers[rank].arriving = Some(target);
             }
             let peer = &mut self.peers[rank];
             let ended = match &mut peer.arriving {
                 Some(Target::Receive { receive, done }) => {
-                    if receive.data.len() == total && *done + len <= total {
+                    if receive.compare(rank, total, signature.dtype).is_ok() && *done + len <= total {
                         // SAFETY: `total` bytes were lent; the message lies in its slot until it is taken.
                         unsafe {
                             let to = receive.data.data().add(*done);
@@ -321,14 +340,8 @@ impl PointToPoint {
                 match peer.arriving.take() {
                     Some(Target::Receive { receive, .. }) => {
                         receive.work.set_source(rank);
-                        let fits = receive.data.len() == total;
-                        let wrong = wrong_size(rank, tag, total, receive.data.len());
-                        self.end_receive(
-                            receive,
-                            rank,
-                            link.is_local(),
-                            if fits { Ok(()) } else { Err(wrong) },
-                        );
+                        let fits = receive.compare(rank, total, signature.dtype);
+                        self.end_receive(receive, rank, link.is_local(), fits);
                     }
                     _ => self.deliver_stored(rank, link.is_local()),
                 }
@@ -338,7 +351,7 @@ impl PointToPoint {
     }
 
     /// Where a new message goes; `None`: it stays where it is.
-    fn target(&mut self, rank: Rank, tag: u64, total: usize) -> Option<Target> {
+    fn target(&mut self, rank: Rank, tag: u64, total: usize, dtype: u8) -> Option<Target> {
         // A message with the same tag that was put aside comes before this one.
         let behind = self.peers[rank].stored.iter().any(|stored| stored.tag == tag);
         let index = self.receives.iter().position(|receive| receive.fits(rank, tag)).filter(|_| !behind);
@@ -349,7 +362,7 @@ impl PointToPoint {
         if !awaited {
             return None;
         }
-        self.peers[rank].stored.push_back(Stored { tag, total, data: Vec::new() });
+        self.peers[rank].stored.push_back(Stored { tag, total, dtype, data: Vec::new() });
         Some(Target::Store)
     }
 
@@ -366,7 +379,7 @@ impl PointToPoint {
         if let Some(receive) = self.receives.remove(index) {
             let fitting = stored.iter().position(|s| receive.fits(rank, s.tag));
             if let Some(message) = fitting.and_then(|i| stored.remove(i)) {
-                let result = receive.deliver(rank, &message.data);
+                let result = receive.deliver(rank, &message.data, message.dtype);
                 self.end_receive(receive, rank, is_local, result);
             }
         }

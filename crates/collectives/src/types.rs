@@ -28,11 +28,17 @@ pub enum DataType {
     UInt8,
     /// One byte, 0 or 1.
     Bool,
+    /// Unsigned, 16 bits.
+    UInt16,
+    /// Unsigned, 32 bits.
+    UInt32,
+    /// Unsigned, 64 bits.
+    UInt64,
 }
 
 impl DataType {
     /// All types, in the order of their codes.
-    pub const ALL: [DataType; 12] = [
+    pub const ALL: [DataType; 15] = [
         DataType::Float64,
         DataType::Float32,
         DataType::Float16,
@@ -45,14 +51,17 @@ impl DataType {
         DataType::Int64,
         DataType::UInt8,
         DataType::Bool,
+        DataType::UInt16,
+        DataType::UInt32,
+        DataType::UInt64,
     ];
 
     /// Bytes of an element.
     pub const fn size(self) -> usize {
         match self {
-            DataType::Float64 | DataType::Int64 => 8,
-            DataType::Float32 | DataType::Int32 => 4,
-            DataType::Float16 | DataType::BFloat16 | DataType::Int16 => 2,
+            DataType::Float64 | DataType::Int64 | DataType::UInt64 => 8,
+            DataType::Float32 | DataType::Int32 | DataType::UInt32 => 4,
+            DataType::Float16 | DataType::BFloat16 | DataType::Int16 | DataType::UInt16 => 2,
             _ => 1,
         }
     }
@@ -72,6 +81,9 @@ impl DataType {
             DataType::Int64 => "int64",
             DataType::UInt8 => "uint8",
             DataType::Bool => "bool",
+            DataType::UInt16 => "uint16",
+            DataType::UInt32 => "uint32",
+            DataType::UInt64 => "uint64",
         }
     }
 

@@ -189,13 +189,14 @@ fn messages_are_matched_by_peer_and_tag() {
         let mut works = Vec::new();
         for peer in (0..n).filter(|&peer| peer != rank) {
             for (tag, data) in out.iter().enumerate() {
-                works.push(comm.send(peer, tag as u64, lent(data), LONG).unwrap());
+                works.push(comm.send(peer, tag as u64, lent(data), DataType::UInt8, LONG).unwrap());
             }
         }
         for peer in (0..n).filter(|&peer| peer != rank) {
             for tag in (0..4).rev() {
                 let mut data = vec![0u8; lens[tag]];
-                let work = comm.recv(Some(peer), tag as u64, lent_mut(&mut data), LONG).unwrap();
+                let work =
+                    comm.recv(Some(peer), tag as u64, lent_mut(&mut data), DataType::UInt8, LONG).unwrap();
                 assert!(work.wait(Some(LONG)), "{}", work.name());
                 work.result().unwrap().unwrap();
                 assert!(data == message(peer, tag), "tag {tag} from {peer}");
@@ -210,7 +211,7 @@ fn messages_are_matched_by_peer_and_tag() {
             let mut seen = Vec::new();
             for _ in 1..n {
                 let mut data = [0u8; 4];
-                let work = comm.recv(None, 9, lent_mut(&mut data), LONG).unwrap();
+                let work = comm.recv(None, 9, lent_mut(&mut data), DataType::UInt8, LONG).unwrap();
                 assert!(work.wait(Some(LONG)));
                 assert_eq!(Some(data[0] as usize), work.source());
                 seen.push(data[0]);
@@ -219,7 +220,7 @@ fn messages_are_matched_by_peer_and_tag() {
             assert_eq!(seen, [1, 2]);
         } else {
             let data = [rank as u8; 4];
-            let work = comm.send(0, 9, lent(&data), LONG).unwrap();
+            let work = comm.send(0, 9, lent(&data), DataType::UInt8, LONG).unwrap();
             assert!(work.wait(Some(LONG)));
         }
     });

@@ -1,12 +1,12 @@
 //! Capacities and attributes of a queue pair, by the steps of its life (docs/spec/transport.md, "Queue pair life").
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use openmrc_transport::Span;
 use openmrc_transport::mrc::{Capabilities, QpConfig, RequestorConfig, RetrySchedule};
 
 use crate::memory_table::Access;
-use crate::qp_state::{AttrMask, QpState};
 
 pub use openmrc_transport::mrc::DEFAULT_PATH_MTU;
 
@@ -51,69 +51,90 @@ impl Default for QpCap {
     }
 }
 
-/// Attributes of a queue pair. In `modify`, those given are set; in `query`, those known are given.
-///
-/// `remote` holds the peer's address per port; the queue pair uses the ports where both ends have one.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct QpAttr {
-    /// Access rights of the peer, as far as a region allows them too; default [`Access::REMOTE_WRITE`].
-    pub access: Option<Access>,
-    /// The peer's queue pair number.
-    pub dest_qp_num: Option<u32>,
-    /// First PSN expected.
-    pub rq_psn: Option<u32>,
-    /// First PSN sent.
-    pub sq_psn: Option<u32>,
-    /// The peer's addresses, by port.
-    pub remote: Option<Vec<SocketAddr>>,
-    /// Payload bytes per packet, 256 to 8192; default 4096. With all headers it must fit the interface's MTU.
-    pub path_mtu: Option<u16>,
-    /// In-flight window as requestor, units of 128 PSNs; default 8. At most the peer's `mpr_dest`.
-    pub mpr: Option<u8>,
-    /// In-flight window as responder, units of 128 PSNs; default 8.
-    pub mpr_dest: Option<u8>,
-    /// Messages with immediate in flight as requestor; default 128. At most the peer's `max_wimm_dest`.
-    pub max_wimm: Option<u16>,
-    /// Messages with immediate in flight as responder; default 128.
-    pub max_wimm_dest: Option<u16>,
-    /// ACK timeout: 1.024 us x 2^timeout, 0..=24; default [`DEFAULT_TIMEOUT`].
-    pub timeout: Option<u8>,
-    /// Retries at a fixed interval, at most 7; default 7.
-    pub linear_cnt: Option<u8>,
-    /// Retries with doubling interval after those, at most 25, which is for ever; default
-    /// [`DEFAULT_EXP_CNT`].
-    pub exp_cnt: Option<u8>,
-    /// A peer that was silent for this many milliseconds is probed, even while nothing is under way, and
-    /// [`AsyncEvent::PeerSilent`](crate::AsyncEvent::PeerSilent) is raised if it does not answer; 0, the default: off.
-    pub keepalive_ms: Option<u32>,
-    /// Verbs' RNR, at both ends: how many milliseconds a message with immediate waits for a receive before it is
-    /// refused; [`RECEIVE_WAIT_FOREVER`] never refuses it. With any value but 0, this waiting does not use up the
-    /// retries. Default 0: MRC refuses it at once.
-    pub receive_wait_ms: Option<u32>,
-    /// What the peer can do, and dynamic MPR if both ends enable it; default the specification's.
-    pub caps: Option<Capabilities>,
-    /// Destination flow control: the receiver's penalty shrinks the window; default the device's.
-    pub dfc: Option<bool>,
-    /// EV profile; 0 is the device's own.
-    pub ev_profile_id: Option<u16>,
-    /// Congestion control profile; 0 is the device's own.
-    pub cc_profile_id: Option<u16>,
-    /// Seed of the queue pair's choices: order of its paths, jitter of its probes; default random.
-    pub seed: Option<u64>,
+/// Every attribute of a queue pair, for a macro that is called with all of them: documentation, name, type, the steps at
+/// which it is taken, and what is allowed, for messages about values of another type. A new
+/// attribute is a new entry here.
+#[macro_export]
+macro_rules! qp_attributes {
+    ($callback:ident) => {
+        $callback! {
+            /// Access rights of the peer, as far as a region allows them too; default [`Access::REMOTE_WRITE`].
+            access: Access, UntilRtr, "a combination of AccessFlags";
+            /// The peer's queue pair number.
+            dest_qp_num: u32, NeededAtRtr, "1 to 16777215";
+            /// First PSN expected.
+            rq_psn: u32, NeededAtRtr, "0 to 16777215";
+            /// First PSN sent.
+            sq_psn: u32, NeededAtRts, "0 to 16777215";
+            /// The peer's addresses, by port.
+            remote: Vec<SocketAddr>, NeededAtRtr, "a list of (address, UDP port), one per port of the peer,";
+            /// Payload bytes per packet, 256 to 8192; default 4096. With all headers it must fit the interface's MTU.
+            path_mtu: u16, AtRtr, "256 to 8192";
+            /// In-flight window as requestor, units of 128 PSNs; default 8. At most the peer's `mpr_dest`.
+            mpr: u8, UntilRts, "1 to 255";
+            /// In-flight window as responder, units of 128 PSNs; default 8.
+            mpr_dest: u8, UntilRtr, "1 to 255";
+            /// Messages with immediate in flight as requestor; default 128. At most the peer's `max_wimm_dest`.
+            max_wimm: u16, UntilRts, "1 to 16384";
+            /// Messages with immediate in flight as responder; default 128.
+            max_wimm_dest: u16, UntilRtr, "1 to 16384";
+            /// ACK timeout: 1.024 us x 2^timeout, 0..=24; default [`DEFAULT_TIMEOUT`].
+            timeout: u8, UntilRts, "0 to 24";
+            /// Retries at a fixed interval, at most 7; default 7.
+            linear_cnt: u8, UntilRts, "0 to 7";
+            /// Retries with doubling interval after those, at most 25, which is for ever; default
+            /// [`DEFAULT_EXP_CNT`].
+            exp_cnt: u8, UntilRts, "0 to 25";
+            /// A peer that was silent for this many milliseconds is probed, even while nothing is under way, and
+            /// [`AsyncEvent::PeerSilent`](crate::AsyncEvent::PeerSilent) is raised if it does not answer; 0, the default: off.
+            keepalive_ms: u32, UntilRts, "0 to 4294967295";
+            /// Verbs' RNR, at both ends: how many milliseconds a message with immediate waits for a receive before it is
+            /// refused; [`RECEIVE_WAIT_FOREVER`] never refuses it. With any value but 0, this waiting does not use up the
+            /// retries. Default 0: MRC refuses it at once.
+            receive_wait_ms: u32, UntilRts, "0 to 4294967295";
+            /// What the peer can do, and dynamic MPR if both ends enable it; default the specification's.
+            caps: Capabilities, UntilRtr, "a combination of Capabilities";
+            /// Destination flow control: the receiver's penalty shrinks the window; default the device's.
+            dfc: bool, UntilRts, "True or False";
+            /// EV profile; 0 is the device's own.
+            ev_profile_id: u16, UntilRtr, "0 to 65535";
+            /// Congestion control profile; 0 is the device's own.
+            cc_profile_id: u16, UntilRtr, "0 to 65535";
+            /// Seed of the queue pair's choices: order of its paths, jitter of its probes; default random.
+            seed: u64, UntilRtr, "0 to 2^64 - 1";
+        }
+    };
 }
 
-/// A queue pair as `query` shows it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct QpInfo {
-    /// Where it is in its life.
-    pub state: QpState,
-    /// Its attributes, as far as they are set.
-    pub attr: QpAttr,
-    /// What it can hold.
-    pub cap: QpCap,
-    /// Whether every send raises a completion.
-    pub sq_sig_all: bool,
+macro_rules! define {
+    ($($(#[$doc:meta])* $name:ident: $type:ty, $step:ident, $allowed:literal;)*) => {
+        /// Attributes of a queue pair. In `modify`, those given are set; in `query`, those known are given.
+        ///
+        /// `remote` holds the peer's address per port; the queue pair uses the ports where both ends have one.
+        #[derive(Clone, PartialEq, Eq, Default, Debug)]
+        pub struct QpAttr {
+            $($(#[$doc])* pub $name: Option<$type>,)*
+        }
+
+        /// Names and steps, in the order of the bits of an [`AttrMask`].
+        pub(crate) const ATTRIBUTES: &[(&str, Step)] = &[$((stringify!($name), Step::$step)),*];
+
+        impl QpAttr {
+            /// Which attributes are given.
+            pub fn mask(&self) -> AttrMask {
+                let given = [$(self.$name.is_some()),*];
+                AttrMask(given.into_iter().enumerate().fold(0, |mask, (i, given)| mask | u32::from(given) << i))
+            }
+
+            /// Takes over what `newer` gives.
+            pub(crate) fn update(&mut self, newer: &QpAttr) {
+                $(if newer.$name.is_some() { self.$name.clone_from(&newer.$name); })*
+            }
+        }
+    };
 }
+
+qp_attributes!(define);
 
 impl QpAttr {
     /// How long a message with immediate waits for a receive.
@@ -123,60 +144,68 @@ impl QpAttr {
             ms => Span::from_millis(ms.into()),
         }
     }
+}
 
-    /// Which attributes are given.
-    pub fn mask(&self) -> AttrMask {
-        let given = [
-            (self.access.is_some(), AttrMask::ACCESS_FLAGS),
-            (self.dest_qp_num.is_some(), AttrMask::DEST_QP_NUM),
-            (self.rq_psn.is_some(), AttrMask::RQ_PSN),
-            (self.sq_psn.is_some(), AttrMask::SQ_PSN),
-            (self.remote.is_some(), AttrMask::REMOTE_ADDRESS),
-            (self.path_mtu.is_some(), AttrMask::PATH_MTU),
-            (self.mpr.is_some(), AttrMask::MPR),
-            (self.mpr_dest.is_some(), AttrMask::MPR_DEST),
-            (self.max_wimm.is_some(), AttrMask::MAX_WIMM),
-            (self.max_wimm_dest.is_some(), AttrMask::MAX_WIMM_DEST),
-            (self.timeout.is_some(), AttrMask::TIMEOUT),
-            (self.linear_cnt.is_some(), AttrMask::LINEAR_CNT),
-            (self.exp_cnt.is_some(), AttrMask::EXP_CNT),
-            (self.keepalive_ms.is_some(), AttrMask::KEEPALIVE_MS),
-            (self.receive_wait_ms.is_some(), AttrMask::RECEIVE_WAIT_MS),
-            (self.caps.is_some(), AttrMask::CAP),
-            (self.dfc.is_some(), AttrMask::DFC),
-            (self.ev_profile_id.is_some(), AttrMask::EV_PROFILE_ID),
-            (self.cc_profile_id.is_some(), AttrMask::CC_PROFILE_ID),
-            (self.seed.is_some(), AttrMask::SEED),
-        ];
-        given.into_iter().filter(|(is, _)| *is).fold(AttrMask::NONE, |mask, (_, bit)| mask.or(bit))
+/// A set of `modify` attributes, one bit each.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct AttrMask(pub u32);
+
+/// When an attribute is taken. MRC's attributes are optional: one that is left out keeps its default, and one may come at
+/// an earlier step than its own, not at a later one. A profile may still come at RTR: in SRv6 mode it belongs to one peer,
+/// whose address is an attribute of that step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// INIT or RTR.
+    UntilRtr,
+    /// RTR only.
+    AtRtr,
+    /// RTR only, and there it is needed.
+    NeededAtRtr,
+    /// INIT, RTR or RTS.
+    UntilRts,
+    /// RTS only, and there it is needed.
+    NeededAtRts,
+}
+
+/// The attributes of a step.
+pub(crate) const fn attributes_of(step: Step) -> AttrMask {
+    let (mut mask, mut i) = (0, 0);
+    while i < ATTRIBUTES.len() {
+        if ATTRIBUTES[i].1 as u8 == step as u8 {
+            mask |= 1 << i;
+        }
+        i += 1;
+    }
+    AttrMask(mask)
+}
+
+impl AttrMask {
+    /// No attribute.
+    pub const NONE: AttrMask = AttrMask(0);
+
+    /// The union of both sets.
+    #[must_use]
+    pub const fn or(self, other: AttrMask) -> AttrMask {
+        AttrMask(self.0 | other.0)
     }
 
-    /// Takes over what `newer` gives.
-    pub(crate) fn update(&mut self, newer: &QpAttr) {
-        macro_rules! take {
-            ($($field:ident),*) => { $(if newer.$field.is_some() { self.$field.clone_from(&newer.$field); })* };
-        }
-        take!(
-            access,
-            dest_qp_num,
-            rq_psn,
-            sq_psn,
-            remote,
-            path_mtu,
-            mpr,
-            mpr_dest,
-            max_wimm,
-            max_wimm_dest,
-            timeout,
-            linear_cnt,
-            exp_cnt,
-            keepalive_ms,
-            receive_wait_ms,
-            caps,
-            dfc,
-            ev_profile_id,
-            cc_profile_id,
-            seed
-        );
+    /// The attributes of `self` that are not in `other`.
+    #[must_use]
+    pub const fn minus(self, other: AttrMask) -> AttrMask {
+        AttrMask(self.0 & !other.0)
+    }
+
+    /// Whether the set is empty.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl fmt::Display for AttrMask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let given = ATTRIBUTES.iter().enumerate().filter(|(i, _)| self.0 >> i & 1 == 1);
+        let mut names = given.map(|(_, (name, _))| *name);
+        f.write_str(names.next().unwrap_or("none"))?;
+        names.try_for_each(|name| write!(f, ", {name}"))
     }
 }

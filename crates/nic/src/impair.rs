@@ -6,7 +6,9 @@
 
 use std::time::Duration;
 
+use openmrc_transport::PortSet;
 use openmrc_wire::Ev;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
@@ -14,7 +16,8 @@ use crate::error::{Error, Result};
 pub const MAX_RULES: usize = u64::BITS as usize;
 
 /// Which packets a rule applies to.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum PacketClass {
     /// All.
     #[default]
@@ -123,4 +126,137 @@ impl ImpairRule {
         }
         Ok(())
     }
+}
+
+/// What happens to a packet, by name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)] // As those of `Impairment`.
+pub enum ImpairKind {
+    #[serde(alias = "loss")]
+    Drop,
+    Duplicate,
+    Reorder,
+    Corrupt,
+    Delay,
+    #[serde(alias = "mark")]
+    EcnMark,
+    Trim,
+}
+
+/// A rule as a file or Python describes it; `openmrc.testing.Impairment` has these fields. Those of other kinds than its
+/// own are not read.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ImpairDescription {
+    /// What happens; every rule needs one.
+    pub kind: Option<ImpairKind>,
+    /// Probability for each selected packet, 0 to 1.
+    pub probability: f64,
+    /// Ports it applies to; `None`: all.
+    pub ports: Option<Vec<u64>>,
+    /// Entropy values it applies to; `None`: all.
+    pub evs: Option<Vec<u32>>,
+    /// Instead of `evs`: a share of all entropy values.
+    pub ev_fraction: Option<f64>,
+    /// Packets it applies to.
+    pub packet_class: PacketClass,
+    /// When it starts, seconds from the moment the rules are set.
+    pub start: f64,
+    /// When it ends, seconds from the same moment; `None`: never.
+    pub end: Option<f64>,
+    /// [`Impairment::Reorder`]: packets that overtake it ...
+    pub packets: u32,
+    /// ... and the longest time it is held, microseconds.
+    pub at_most_us: f64,
+    /// [`Impairment::Corrupt`]: flipped bits.
+    pub bits: u32,
+    /// [`Impairment::Delay`]: microseconds.
+    pub delay_us: f64,
+    /// And its largest random addition, microseconds.
+    pub jitter_us: f64,
+    /// [`Impairment::Trim`]: by the switch before the receiver.
+    pub last_hop: bool,
+}
+
+impl Default for ImpairDescription {
+    /// Of a kind that is not given, for every packet, at once and for ever.
+    fn default() -> Self {
+        ImpairDescription {
+            kind: None,
+            probability: 1.0,
+            ports: None,
+            evs: None,
+            ev_fraction: None,
+            packet_class: PacketClass::Any,
+            start: 0.0,
+            end: None,
+            packets: 4,
+            at_most_us: 1000.0,
+            bits: 1,
+            delay_us: 0.0,
+            jitter_us: 0.0,
+            last_hop: false,
+        }
+    }
+}
+
+/// A duration of `value` times `unit` seconds.
+fn duration(name: &str, value: f64, unit: f64) -> Result<Duration> {
+    Duration::try_from_secs_f64(value * unit)
+        .map_err(|_| Error::invalid(format!("{name} is {value}: a number from 0 on is allowed")))
+}
+
+impl ImpairDescription {
+    /// The rule, for a device with this number of ports.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] says what is wrong with it.
+    pub fn rule(&self, ports: usize) -> Result<ImpairRule> {
+        let micros = |name, value| duration(name, value, 1e-6);
+        let kind = match self.kind.ok_or_else(|| Error::invalid("an impairment needs a kind"))? {
+            ImpairKind::Drop => Impairment::Drop,
+            ImpairKind::Duplicate => Impairment::Duplicate,
+            ImpairKind::Reorder => {
+                Impairment::Reorder { packets: self.packets, at_most: micros("at_most_us", self.at_most_us)? }
+            }
+            ImpairKind::Corrupt => Impairment::Corrupt { bits: self.bits },
+            ImpairKind::Delay => Impairment::Delay {
+                delay: micros("delay_us", self.delay_us)?,
+                jitter: micros("jitter_us", self.jitter_us)?,
+            },
+            ImpairKind::EcnMark => Impairment::EcnMark,
+            ImpairKind::Trim => Impairment::Trim { last_hop: self.last_hop },
+        };
+        let evs = match (&self.evs, self.ev_fraction) {
+            (Some(_), Some(_)) => {
+                return Err(Error::invalid("an impairment takes evs or ev_fraction, not both"));
+            }
+            (Some(evs), None) => EvSelection::Set(evs.iter().copied().map(Ev).collect()),
+            (None, Some(fraction)) => EvSelection::Fraction(fraction),
+            (None, None) => EvSelection::All,
+        };
+        let rule = ImpairRule {
+            ports: self.ports.as_deref().map_or(Ok(PortSet(u16::MAX)), |named| port_set(named, ports))?.0,
+            evs,
+            class: self.packet_class,
+            kind,
+            probability: self.probability,
+            start: duration("start", self.start, 1.0)?,
+            end: self.end.map(|end| duration("end", end, 1.0)).transpose()?,
+        };
+        rule.validate()?;
+        Ok(rule)
+    }
+}
+
+/// The ports that a rule names, of a device with this number of them.
+fn port_set(named: &[u64], ports: usize) -> Result<PortSet> {
+    named.iter().try_fold(PortSet::EMPTY, |set, &port| {
+        if port < ports.min(PortSet::MAX_PORTS) as u64 {
+            return Ok(PortSet(set.0 | 1 << port));
+        }
+        let has = if ports == 1 { "only port 0".to_owned() } else { format!("ports 0 to {}", ports - 1) };
+        Err(Error::invalid(format!("port {port} cannot be impaired: this device has {has}")))
+    })
 }

@@ -10,12 +10,12 @@ use std::time::Duration;
 use openmrc_transport::mrc::{EvState, QpStats};
 use openmrc_transport::{PathEntry, PortSet};
 
-use crate::attr::{QpAttr, QpCap, QpInfo};
+use crate::attr::{QpAttr, QpCap};
 use crate::cq::CompletionQueue;
 use crate::driver::{Driver, Locked};
 use crate::error::{Error, Result};
 use crate::memory_table::Access;
-use crate::qp_state::QpState;
+use crate::qp_state::{QpInfo, QpState};
 use crate::sys;
 use crate::work_queues::QpShared;
 use crate::work_request::{RecvWr, SendList, SendWr, Wqe};

@@ -221,11 +221,12 @@ impl CollectiveGroup {
         py: Python<'_>,
         to: usize,
         tag: u64,
+        element: &str,
         data: &Bound<'_, PyAny>,
         timeout: f64,
     ) -> PyResult<CollectiveWork> {
-        let (data, timeout) = (self.lend(data)?, span(timeout)?);
-        self.begun(py, py.detach(|| self.communicator.send(to, tag, data, timeout)))
+        let (data, dtype, timeout) = (self.lend(data)?, dtype(element)?, span(timeout)?);
+        self.begun(py, py.detach(|| self.communicator.send(to, tag, data, dtype, timeout)))
     }
 
     /// Begins to receive as many bytes as `data` has from a rank, or from any.
@@ -234,11 +235,12 @@ impl CollectiveGroup {
         py: Python<'_>,
         source: Option<usize>,
         tag: u64,
+        element: &str,
         data: &Bound<'_, PyAny>,
         timeout: f64,
     ) -> PyResult<CollectiveWork> {
-        let (data, timeout) = (self.lend(data)?, span(timeout)?);
-        self.begun(py, py.detach(|| self.communicator.recv(source, tag, data, timeout)))
+        let (data, dtype, timeout) = (self.lend(data)?, dtype(element)?, span(timeout)?);
+        self.begun(py, py.detach(|| self.communicator.recv(source, tag, data, dtype, timeout)))
     }
 
     fn local_peers(&self, py: Python<'_>) -> Vec<usize> {
@@ -252,6 +254,17 @@ impl CollectiveGroup {
     /// The ranks for which the oldest operation waits, each with what is missing.
     fn waits_for(&self, py: Python<'_>) -> Vec<(usize, &'static str)> {
         py.detach(|| self.communicator.waits_for())
+    }
+
+    /// The ranks that have not called the oldest operation; empty as long as that is not known.
+    fn not_called(&self, py: Python<'_>) -> Vec<usize> {
+        py.detach(|| self.communicator.not_called())
+    }
+
+    /// A peer on another host has ended.
+    fn peer_ended(&self, py: Python<'_>, peer: usize, reason: &str) {
+        py.detach(|| self.communicator.peer_ended(peer, reason));
+        self.returned.release(py);
     }
 
     /// Raises the error of a communicator that has failed.

@@ -304,7 +304,7 @@ impl From<u8> for Pressure {
     }
 }
 
-/// What the proof of a queue pair's path MTU needs to know (docs/spec/transport.md, "Path MTU").
+/// What the proof of a queue pair's path MTU needs to know (docs/decisions.md, "The path MTU is proven by duplicates").
 #[derive(Clone, Debug)]
 pub struct MtuQuestion {
     /// Number of the peer's queue pair.

@@ -12,7 +12,7 @@ from openmrc import clibrary
 from openmrc.cli import _complete, _impair, _planes
 from openmrc.errors import ArgumentError
 from openmrc.planes import Planes, _named_ports
-from openmrc.testing import Impairment, check_ports
+from openmrc.testing import Impairment, check
 from openmrc.verbs import Device
 
 DEVICE = "mrc0"
@@ -71,7 +71,7 @@ def run(
     planes = _addresses(addresses, count)
     rules = [*_impair.parse_all(impair), *map(_impair.fail_port, fail_port or ())]
     if planes:
-        check_ports(rules, len(planes))
+        check(rules, len(planes))
     settings = {"evs_per_port": evs and 2 * -(-evs // max(1, len(planes))), "ev_burst": ev_burst}
     if planes:
         environment.pop("OPENMRC_DEVICES", None)
@@ -101,9 +101,5 @@ def description(
     lines += [f"{name} = {value}" for name, value in settings.items() if value is not None]
     for rule in rules:
         lines.append("[[device.impair]]")
-        for name in Impairment.__dataclass_fields__:
-            value = getattr(rule, name)
-            if value is not None:
-                plain = list(value) if name in ("ports", "evs") else value
-                lines.append(f"{name} = {json.dumps(plain)}")
+        lines += [f"{name} = {json.dumps(value)}" for name, value in rule.settings().items()]
     return "\n".join(lines) + "\n"

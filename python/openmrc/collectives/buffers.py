@@ -2,7 +2,7 @@
 
 import ctypes
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,13 +10,21 @@ from openmrc.errors import ArgumentError
 
 SIZES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1,
-    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
+    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1,
+    "bool": 1,
 }  # fmt: skip
-"""Bytes of an element, by the name of its type."""
+"""Bytes of an element that the core reduces, by the name of its type."""
+
+_COMPLEX = {"complex64": "float32", "complex128": "float64"}
+"""Types that are pairs of another one."""
+
+REDUCED = "sum", "avg"
+"""Reductions of complex numbers."""
 
 _FORMATS = {
     "d": "float64", "f": "float32", "e": "float16", "q": "int64", "l": "int64", "i": "int32", "h": "int16",
-    "b": "int8", "B": "uint8", "c": "uint8", "?": "bool",
+    "b": "int8", "Q": "uint64", "L": "uint64", "I": "uint32", "H": "uint16", "B": "uint8", "c": "uint8",
+    "?": "bool",
 }  # fmt: skip
 """Types by the format of a buffer (PEP 3118, this machine's sizes)."""
 
@@ -26,7 +34,7 @@ _NATIVE = frozenset(_FORMATS.values())
 
 @dataclass(slots=True)
 class Buffer:
-    """Memory of the caller, in one piece."""
+    """Memory of the caller in one piece, or a copy of it in one piece."""
 
     owner: Any
     """What the core takes: it keeps the memory in place until the operation has ended."""
@@ -34,6 +42,13 @@ class Buffer:
     """Elements."""
     dtype: str
     """Name of their type."""
+    carrier: str
+    """Name of the type as which the core carries them: a part of a complex number, or a byte of a type that
+    it does not know."""
+    width: int = 1
+    """Elements of ``carrier`` in each."""
+    copy_back: Callable[[], None] | None = None
+    """Of a copy that is written: copies it where it belongs, once the operation has ended."""
 
 
 def buffer(value: Any, what: str, *, writable: bool = False, dtype: str | None = None) -> Buffer:
@@ -45,49 +60,66 @@ def buffer(value: Any, what: str, *, writable: bool = False, dtype: str | None =
         writable: It will be written.
         dtype: The type that its elements must have.
 
+    Arrays and tensors that are not contiguous are copied.
+
     Raises:
-        ArgumentError: if it lies on another device, is not contiguous or read-only, or its elements have
-            another type, or one that cannot be sent.
+        ArgumentError: if it lies on another device, is a buffer that is not contiguous, is read-only, or its
+            elements have another type, or one that cannot be sent.
     """
-    result = _tensor(value, what) if hasattr(value, "data_ptr") else _array(value, what, writable)
+    result = _tensor(value, what, writable) if hasattr(value, "data_ptr") else _array(value, what, writable)
     if dtype is not None and result.dtype != dtype:
         raise ArgumentError(f"{what} has elements of type {result.dtype}, not {dtype}")
     return result
 
 
-def _tensor(tensor: Any, what: str) -> Buffer:
+def _tensor(tensor: Any, what: str, writable: bool) -> Buffer:
     # Called for every operation, also small ones: each look at a tensor costs a tenth of a microsecond.
     if not tensor.is_cpu:
         raise ArgumentError(f"{what} is on device {tensor.device}: only tensors in main memory can be sent")
-    if tensor.layout is not sys.modules["torch"].strided or not tensor.is_contiguous():
-        raise ArgumentError(f"{what} is not contiguous: use .contiguous()")
+    if tensor.layout is not sys.modules["torch"].strided:
+        raise ArgumentError(f"{what} is sparse: use .to_dense()")
     if tensor.is_neg() or tensor.is_conj():
         raise ArgumentError(
             f"{what} is a lazily conjugated or negated view: use .resolve_conj().resolve_neg()"
         )
     dtype = tensor.dtype
-    name = _TENSOR_TYPES.get(dtype)
-    if name is None:
-        name = _TENSOR_TYPES[dtype] = _known(str(dtype).removeprefix("torch."), what)
-    return Buffer(tensor, tensor.numel(), name)
+    types = _TENSOR_TYPES.get(dtype)
+    if types is None:
+        types = _TENSOR_TYPES[dtype] = _types(str(dtype).removeprefix("torch."), dtype.itemsize)
+    name, carrier, width = types
+    if tensor.is_contiguous():
+        return Buffer(tensor, tensor.numel(), name, carrier, width)
+    copy = tensor.detach().contiguous()
+
+    def copy_back() -> None:
+        tensor.detach().copy_(copy)
+
+    return Buffer(copy, copy.numel(), name, carrier, width, copy_back if writable else None)
 
 
-_TENSOR_TYPES: dict[Any, str] = {}
-"""Names of the types of tensors that were seen."""
+_TENSOR_TYPES: dict[Any, tuple[str, str, int]] = {}
+"""Name, carrier and width of the types of tensors that were seen."""
 
 
 def _array(value: Any, what: str, writable: bool) -> Buffer:
     dtype: Any = getattr(value, "dtype", None)
     name = getattr(dtype, "name", None)
     if isinstance(name, str) and hasattr(value, "ctypes"):
-        _known(name, what)
-        if not value.flags.c_contiguous:
-            raise ArgumentError(f"{what} is not C-contiguous: use numpy.ascontiguousarray")
+        if dtype.hasobject:
+            raise ArgumentError(f"{what} has elements of type {name}, which are Python objects")
         if dtype.byteorder not in "=|<" or (dtype.byteorder == "<" and not _little_endian()):
             raise ArgumentError(f"{what} has the byte order of another machine")
         if writable and not value.flags.writeable:
             raise ArgumentError(f"{what} is read-only")
-        return Buffer(value if name in _NATIVE else _bytes(value), value.size, name)
+        copy = value if value.flags.c_contiguous else value.copy("C")
+
+        def copy_back() -> None:
+            value[...] = copy
+
+        name, carrier, width = _types(name, dtype.itemsize)
+        owner = copy if name in _NATIVE else _bytes(copy)
+        back = copy_back if writable and copy is not value else None
+        return Buffer(owner, value.size, name, carrier, width, back)
     try:
         view = memoryview(value)
     except TypeError as error:
@@ -98,14 +130,25 @@ def _array(value: Any, what: str, writable: bool) -> Buffer:
         raise ArgumentError(f"{what} is not contiguous")
     if writable and view.readonly:
         raise ArgumentError(f"{what} is read-only")
-    name = _known(_FORMATS.get(view.format.lstrip("@="), view.format), what)
-    return Buffer(view, view.nbytes // SIZES[name], name)
+    name = _FORMATS.get(view.format.lstrip("@="), "")
+    if not name:
+        raise ArgumentError(f"{what} has elements of format {view.format!r}, which cannot be sent")
+    return Buffer(view, view.nbytes // SIZES[name], name, name)
 
 
-def _known(name: str, what: str) -> str:
-    if name not in SIZES:
-        raise ArgumentError(f"{what} has elements of type {name}, which cannot be sent: {', '.join(SIZES)}")
-    return name
+def _types(name: str, size: int) -> tuple[str, str, int]:
+    """Name, carrier and width of a type."""
+    if name in SIZES:
+        return name, name, 1
+    if name in _COMPLEX:
+        return name, _COMPLEX[name], 2
+    return name, "uint8", size
+
+
+def check_reduction(source: Buffer, op: str) -> None:
+    """Refuses to reduce elements that can only be moved, and reductions that complex numbers do not have."""
+    if source.dtype not in SIZES and not (source.dtype in _COMPLEX and op in REDUCED):
+        raise ArgumentError(f"there is no {op} of {source.dtype}")
 
 
 def _little_endian() -> bool:

@@ -1,12 +1,20 @@
 """Communicators: the ranks of a job, or some of them, and the operations between them."""
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self, Unpack
 
 from openmrc import _core
 from openmrc.closing import Closable
-from openmrc.collectives.buffers import Buffer, buffer, output_of, parts_of, same_count
+from openmrc.collectives.buffers import (
+    Buffer,
+    buffer,
+    check_reduction,
+    output_of,
+    parts_of,
+    same_count,
+)
+from openmrc.collectives.lifelines import Lifelines
 from openmrc.collectives.records import Record
 from openmrc.collectives.rendezvous import (
     Environment,
@@ -57,6 +65,7 @@ class Communicator(Closable):
         tuned: Tuned | None = None,
         address: str | None = None,
         _token: Token | None = None,
+        _lifelines: Lifelines | None = None,
         _device: Context | None = None,
         _members: Sequence[int] | None = None,
     ) -> None:
@@ -87,7 +96,7 @@ class Communicator(Closable):
             # On one machine any pair of loopback addresses makes planes are chosen on loopback.
             return self._planes.open(where, where if one_host else "", count=None)
 
-        self._context, self._core = meet(
+        self._context, self._core, own_lifelines = meet(
             store,
             f"openmrc/{name}",
             rank,
@@ -98,8 +107,14 @@ class Communicator(Closable):
             tuned=self._tuned,
             timeout=timeout,
             token=_token,
+            members=None if _lifelines else self.members,
         )
-        self._finalizer = weakref.finalize(self, _close, self._core, None if _device else self._context)
+        self.lifelines = _lifelines or own_lifelines
+        """By which it learns of ranks that end on other hosts, if it has such ranks."""
+        if self.lifelines is not None:
+            self.lifelines.watch(self)
+        context = None if _device else self._context
+        self._finalizer = weakref.finalize(self, _close, self._core, context, own_lifelines)
         # Whoever comes out of here can reach every rank.
         self.barrier()
 
@@ -328,7 +343,7 @@ class Communicator(Closable):
         """
         memory = buffer(data, "the data")
         limit = options.get("timeout", self.timeout)
-        work = self._core.send(to, _tag(tag), memory.owner, limit)
+        work = self._core.send(to, _tag(tag), memory.carrier, memory.owner, limit)
         return self._begun(work, options.get("async_op", False))
 
     def recv(
@@ -347,8 +362,8 @@ class Communicator(Closable):
         """
         memory = buffer(data, "the data", writable=True)
         limit = options.get("timeout", self.timeout)
-        core = self._core.recv(source, _tag(tag), memory.owner, limit)
-        work = self._begun(core, options.get("async_op", False))
+        core = self._core.recv(source, _tag(tag), memory.carrier, memory.owner, limit)
+        work = self._begun(core, options.get("async_op", False), memory.copy_back)
         return Work(core, self.waits_for) if work is None and source is None else work
 
     # --- the communicator itself ----------------------------------------------------------------------------
@@ -401,6 +416,7 @@ class Communicator(Closable):
             timeout=self.timeout,
             tuned=self._tuned,
             _token=self._token,
+            _lifelines=self.lifelines,
             _device=self._context,
             _members=[self.members[rank] for rank in ranks],
         )
@@ -419,9 +435,10 @@ class Communicator(Closable):
         return self._context
 
     def waits_for(self) -> str:
-        """What the oldest operation waits for, in words."""
+        """What the oldest operation waits for, in words; after some seconds also who has not called it."""
         waits = [f"{what} of rank {rank} on {self._core.host(rank)}" for rank, what in self._core.waits_for()]
-        return ", ".join(waits) or "nothing"
+        late = [f"rank {rank} on {self._core.host(rank)}" for rank in self._core.not_called()]
+        return (", ".join(waits) or "nothing") + (f"; not called by {', '.join(late)}" if late else "")
 
     def records(self) -> list[Record]:
         """The operations and messages that have ended since the last call; the newest 65,536."""
@@ -453,6 +470,15 @@ class Communicator(Closable):
         """Counts since the beginning: ``operations``, ``shared_bytes``, ``network_bytes`` sent."""
         operations, shared, network = self._core.totals()
         return {"operations": operations, "shared_bytes": shared, "network_bytes": network}
+
+    def peer_ended(self, rank: int, reason: str) -> None:
+        """A rank that is reached over the network has ended: operations that need it end with an error.
+
+        Args:
+            rank: The rank.
+            reason: What is known of its end.
+        """
+        self._core.peer_ended(rank, reason)
 
     def check(self) -> None:
         """Raises the error of a communicator that is of no more use."""
@@ -486,23 +512,36 @@ class Communicator(Closable):
     ) -> Work | None:
         limit = self.timeout if timeout is None else timeout
         output = None if target is source else target.owner
+        if kind in _REDUCE:
+            op = _ALIASES.get(op, op)
+            if source.carrier != source.dtype:
+                check_reduction(source, op)
+        if source.width > 1:
+            counts = [count * source.width for count in counts]
         core = self._core.call(
-            kind, counts, root, source.dtype, op, factor, source.owner, output, algorithm, limit
+            kind, counts, root, source.carrier, op, factor, source.owner, output, algorithm, limit
         )
-        return self._begun(core, async_op)
+        return self._begun(core, async_op, target.copy_back)
 
-    def _begun(self, core: "_core.CollectiveWork", async_op: bool) -> Work | None:
+    def _begun(
+        self, core: "_core.CollectiveWork", async_op: bool, finish: Callable[[], None] | None = None
+    ) -> Work | None:
         if core.done and not async_op:
             core.check()
+            if finish is not None:
+                finish()
             return None
-        work = Work(core, self.waits_for)
+        work = Work(core, self.waits_for, finish)
         if async_op:
             return work
         work.wait()
         return None
 
 
-_NOTHING = Buffer(None, 0, "uint8")
+_NOTHING = Buffer(None, 0, "uint8", "uint8")
+_REDUCE = frozenset(("all_reduce", "reduce_scatter", "reduce"))
+_ALIASES = {"prod": "product"}
+"""Names of reductions in NumPy and mpi4py."""
 
 
 def _tag(tag: int) -> int:
@@ -511,7 +550,9 @@ def _tag(tag: int) -> int:
     return tag
 
 
-def _close(core: "_core.CollectiveGroup", context: Context | None) -> None:
+def _close(core: "_core.CollectiveGroup", context: Context | None, lifelines: Lifelines | None) -> None:
     core.close()
+    if lifelines is not None:
+        lifelines.close()
     if context is not None:
         context.close()

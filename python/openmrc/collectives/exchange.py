@@ -109,6 +109,16 @@ class Exchange:
                 b"".join(len(each).to_bytes(8, "big") + each for each in greetings)
             ).digest()
 
+    def secret(self, nonce: bytes) -> bytes:
+        """32 bytes that only the ranks know; without a token whoever reads the store.
+
+        Args:
+            nonce: A number that was used once, the same at all ranks.
+        """
+        if self._token is None or self._transcript is None:
+            return hashlib.sha256(nonce).digest()
+        return self._token.key("lifelines", self._transcript + nonce)
+
     def fail(self, error: Exception) -> None:
         """Tells the ranks that wait for this one why it does not come, and waits until they know."""
         reason = error.reason if isinstance(error, _JoinError) else f"rank {self._rank}: {error}"

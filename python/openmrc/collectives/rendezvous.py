@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from openmrc import _core
-from openmrc.collectives import tuning
+from openmrc.collectives import lifelines, tuning
 from openmrc.collectives.exchange import Exchange
+from openmrc.collectives.lifelines import Lifelines
 from openmrc.collectives.store import Store, TcpStore
 from openmrc.control import Token
 from openmrc.errors import ArgumentError, ConnectError
@@ -127,7 +128,8 @@ def meet(
     tuned: Tuned,
     timeout: float,
     token: Token | None = None,
-) -> "tuple[Context, _core.CollectiveGroup]":
+    members: Sequence[int] | None = None,
+) -> "tuple[Context, _core.CollectiveGroup, Lifelines | None]":
     """Meets the other ranks and connects with them.
 
     Args:
@@ -141,6 +143,8 @@ def meet(
         tuned: Options.
         timeout: Seconds for all of it.
         token: Secret that all ranks must have, for a store that does not ask for it.
+        members: By rank, the number by which communicators know it; ``None``: the ranks need no lifelines,
+            as another communicator has some.
 
     Raises:
         DeadlineError: if a rank does not come.
@@ -157,15 +161,29 @@ def meet(
         "token": token is not None,
         "nonce": secrets.token_hex(16),
     }
-    if rank == 0:
-        # All ranks must choose the same algorithms.
-        here["tuning"] = _tuning(tuned)
-    exchange.put("host", json.dumps(here).encode())
-    try:
-        return _meet(exchange, rank, size, open_device, planes, tuned)
-    except Exception as error:
-        exchange.fail(error)
-        raise
+    with contextlib.ExitStack() as undo:
+        listener = None
+        if rank == 0:
+            # All ranks must choose the same algorithms.
+            here["tuning"] = _tuning(tuned)
+            if members is not None and size > 1:
+                listener = undo.enter_context(lifelines.listen(address, size))
+                here["lifelines"] = listener.getsockname()[:2]
+        exchange.put("host", json.dumps(here).encode())
+        try:
+            places, context, group = _meet(exchange, rank, size, open_device, planes, tuned)
+        except Exception as error:
+            exchange.fail(error)
+            raise
+        one_host = len({place["host"] for place in places}) == 1
+        if members is None or "lifelines" not in places[0] or (one_host and tuned.shared_memory):
+            return context, group, None
+        secret = exchange.secret(bytes.fromhex(places[0]["nonce"]))
+        if listener is not None:
+            undo.pop_all()
+            return context, group, Lifelines(0, members, listener, secret)
+        host, port = places[0]["lifelines"]
+        return context, group, Lifelines.join(rank, members, (host, port), secret)
 
 
 def _meet(
@@ -175,7 +193,7 @@ def _meet(
     open_device: Callable[[bool, int], Context],
     planes: Planes,
     tuned: Tuned,
-) -> "tuple[Context, _core.CollectiveGroup]":
+) -> "tuple[list[dict[str, Any]], Context, _core.CollectiveGroup]":
     greetings: list[bytes] = []
     places: list[dict[str, Any]] = []
     # One by one: a rank of a larger job would wait for ranks that do not exist.
@@ -210,7 +228,7 @@ def _meet(
         exchange.put("cards", _pack([rendezvous.card(peer) for peer in range(size)]))
         group = rendezvous.connect([_unpack(value, size)[rank] for value in exchange.all("cards")])
         undo.pop_all()
-    return context, group
+    return places, context, group
 
 
 def _check_sizes(places: Sequence[Mapping[str, Any]], other: int, rank: int, size: int) -> None:

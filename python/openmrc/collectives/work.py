@@ -3,12 +3,13 @@
 import asyncio
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Generator
 from typing import Any, TypedDict
 
 from openmrc import _core
-from openmrc.errors import DeadlineError
+from openmrc.errors import DeadlineError, Error
 
 SLOW_AFTER = 10.0
 """Seconds after which a waiting rank says what it waits for."""
@@ -39,7 +40,7 @@ class ReduceOptions(CallOptions, total=False):
     """What operations take that reduce."""
 
     op: str
-    """``sum`` (default), ``product``, ``min``, ``max``, ``avg``, ``band``, ``bor`` or ``bxor``."""
+    """``sum`` (default), ``product`` or ``prod``, ``min``, ``max``, ``avg``, ``band``, ``bor``, ``bxor``."""
     factor: float | None
     """With ``sum``: every input is multiplied by it first (``premul_sum``)."""
 
@@ -47,9 +48,17 @@ class ReduceOptions(CallOptions, total=False):
 class Work:
     """An operation under way. It goes on whether or not anybody waits for it."""
 
-    def __init__(self, core: "_core.CollectiveWork", waits_for: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        core: "_core.CollectiveWork",
+        waits_for: Callable[[], str],
+        finish: Callable[[], None] | None = None,
+    ) -> None:
         self._core = core
         self._waits_for = waits_for
+        self._finish = finish
+        self._lock = threading.Lock()
+        self._next_warning = SLOW_AFTER
 
     def __repr__(self) -> str:
         return f"<Work {'done' if self.done else f'under way, waits for {self._waits_for()}'}>"
@@ -57,7 +66,10 @@ class Work:
     @property
     def done(self) -> bool:
         """Whether it has ended."""
-        return self._core.done
+        if not self._core.done:
+            return False
+        self._finished()
+        return True
 
     @property
     def source(self) -> int | None:
@@ -75,28 +87,51 @@ class Work:
         """
         # The first slice without a look at the clock: most operations are short.
         if timeout is None and self._core.wait(_SLICE):
-            self._core.check()
+            self._check()
             return
         deadline = math.inf if timeout is None else time.monotonic() + timeout
-        next_word = SLOW_AFTER
         while True:
             left = deadline - time.monotonic()
             if self._core.wait(min(max(left, 0.0), _SLICE)):
                 break
             if left <= 0:
                 raise DeadlineError(f"{self._core.name} has not ended within {timeout:g} s and goes on")
-            if self._core.elapsed > next_word:
-                next_word *= 2
-                waits = self._waits_for()
-                _log.warning(
-                    "%s takes %.0f s so far; it waits for %s", self._core.name, self._core.elapsed, waits
-                )
+            self._warn()
+        self._check()
+
+    def _warn(self) -> None:
+        """Says what an operation waits for that takes long, once in each period, whoever waits."""
+        elapsed = self._core.elapsed
+        with self._lock:
+            if elapsed <= self._next_warning:
+                return
+            while self._next_warning < elapsed:
+                self._next_warning *= 2
+        _log.warning("%s takes %.0f s so far; it waits for %s", self._core.name, elapsed, self._waits_for())
+
+    def _check(self) -> None:
         self._core.check()
+        self._finished()
+
+    def _finished(self) -> None:
+        """Copies the result where it belongs, once, if it has ended without an error."""
+        with self._lock:
+            finish, self._finish = self._finish, None
+            if finish is not None and self._succeeded():
+                finish()
+
+    def _succeeded(self) -> bool:
+        try:
+            self._core.check()
+        except Error:
+            return False
+        return True
 
     def exception(self) -> Exception | None:
         """The error with which it has ended; ``None`` if it has none or has not ended."""
         try:
-            self._core.check()
+            if self._core.done:
+                self._check()
         except Exception as error:
             return error
         return None
@@ -118,4 +153,4 @@ class Work:
                 await ended.wait()
             finally:
                 loop.remove_reader(fd)
-        self._core.check()
+        self._check()

@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,10 +14,13 @@ import torch.distributed as dist
 
 from openmrc.collectives import Communicator
 from openmrc.collectives import Work as CollectiveWork
+from openmrc.collectives.lifelines import Lifelines
 from openmrc.collectives.rendezvous import own_address
 from openmrc.control import Token
 from openmrc.errors import ConnectError, DeadlineError, Error, UnsupportedError
+from openmrc.torch.errors import as_torch_raises, of_torch
 from openmrc.torch.tensors import Target, doubled, one, ready, real, rows
+from openmrc.torch.unasked import Answered, install
 from openmrc.torch.work import MrcWork, Pending, Waiter, profiled, seconds_of
 from openmrc.verbs import Context
 
@@ -92,6 +96,12 @@ _open: "set[MrcBackend]" = set()
 """Those that were not shut down. With TORCH_DISTRIBUTED_DEBUG=DETAIL torch keeps only their part in C++."""
 
 
+def _lifelines_of_job() -> Lifelines | None:
+    """Those of the first group, which has all ranks."""
+    found = (backend.communicator.lifelines for backend in _open)
+    return next((each for each in found if each is not None and not each.closed), None)
+
+
 def communicators() -> list[Communicator]:
     """Those of all process groups of this process that are open, the default group's first."""
     found = {backend.communicator for backend in _open}
@@ -109,7 +119,22 @@ def create(options: Any, backend_options: Any) -> "MrcBackend":
             f"torch {torch.__version__} is too old for the backend mrc: it needs 2.14 or later, whose"
             " backends can be written in Python"
         )
-    return MrcBackend(options)
+    try:
+        return MrcBackend(options)
+    except Error as error:
+        raise of_torch(error) from error.__cause__
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """Options of a part of a group, with the names of torch's."""
+
+    group_rank: int
+    group_size: int
+    store: Any
+    group_id: str
+    timeout: datetime.timedelta
+    global_ranks_in_group: list[int]
 
 
 class MrcBackend(_Backend):
@@ -135,6 +160,7 @@ class MrcBackend(_Backend):
             timeout=options.timeout.total_seconds(),
             address=own_address(None, host),
             _token=Token.from_environment(),
+            _lifelines=_lifelines_of_job(),
             _device=device,
             _members=options.global_ranks_in_group or None,
         )
@@ -143,6 +169,8 @@ class MrcBackend(_Backend):
             if device is None:
                 _device = weakref.ref(self.communicator.device)
         self._waiter = Waiter()
+        self._calls = 0
+        install()
         _open.add(self)
 
     # --- what torch asks of a backend -----------------------------------------------------------------------
@@ -153,9 +181,60 @@ class MrcBackend(_Backend):
     def getBackendName(self) -> str:
         return "mrc"
 
+    # Torch looks for these as properties; those of its own base class ask the same object again, without end.
+
     @property
     def supports_coalescing(self) -> bool:
         return False  # torch 2.15 has no way to begin it in Python. Its callers make the calls one by one.
+
+    @property
+    def supports_splitting(self) -> bool:
+        return True
+
+    @property
+    def supports_shrinking(self) -> bool:
+        return False
+
+    @property
+    def supports_reconfigure(self) -> bool:
+        return False
+
+    @property
+    def supports_window(self) -> bool:
+        return False
+
+    @property
+    def _supports_time_estimate(self) -> bool:
+        return False
+
+    @property
+    def options(self) -> Any:
+        timeout = datetime.timedelta(seconds=self.communicator.timeout)
+        return _Backend.Options("mrc", timeout)
+
+    def set_timeout(self, timeout: datetime.timedelta) -> None:
+        self.communicator.timeout = timeout.total_seconds()
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._calls
+
+    def _set_sequence_number_for_group(self) -> None:
+        pass  # Every rank counts from 0.
+
+    def split(self, store: Any, ranks: Sequence[int], opts: Any) -> Any:
+        if self.rank() not in ranks:
+            return None
+        timeout = getattr(opts, "_timeout", None) or datetime.timedelta(seconds=self.communicator.timeout)
+        return MrcBackend(
+            _Split(
+                group_rank=list(ranks).index(self.rank()),
+                group_size=len(ranks),
+                store=store,
+                group_id=getattr(opts, "group_name", "") or f"split of {self.communicator.name}",
+                timeout=timeout,
+                global_ranks_in_group=[self.communicator.members[rank] for rank in ranks],
+            )
+        )
 
     def abort(self) -> None:
         self.communicator.abort("abort was called")
@@ -381,14 +460,15 @@ class MrcBackend(_Backend):
         [tensor] = one(tensors)
         data = ready(tensor)
         return self._work(
-            self._begun([self.communicator.send(data, dst, tag=tag, async_op=True)], [tensor], [data])
+            self._begun([self.communicator.send(data, dst, tag=tag, async_op=True)], [tensor], [data]),
+            collective=False,
         )
 
     def recv(self, tensors: Sequence[torch.Tensor], src: int, tag: int) -> Any:
-        return self._work(self._receive(tensors, src, tag))
+        return self._work(self._receive(tensors, src, tag), collective=False)
 
     def recv_anysource(self, tensors: Sequence[torch.Tensor], tag: int) -> Any:
-        return self._work(self._receive(tensors, None, tag))
+        return self._work(self._receive(tensors, None, tag), collective=False)
 
     def monitored_barrier(self, opts: Any, wait_all_ranks: bool = False) -> None:
         """As :func:`torch.distributed.monitored_barrier`: rank 0 names the ranks that do not come.
@@ -438,7 +518,10 @@ class MrcBackend(_Backend):
         }
         if reduce:
             op = opts.reduceOp
-            how["op"] = "sum" if op == _SUM else _reduction(op)
+            if op == dist.ReduceOp.PREMUL_SUM:
+                how["factor"] = float(op.__getstate__()[1])
+            elif op != _SUM:
+                how["op"] = _reduction(op)
         return how
 
     def _in_place(
@@ -470,8 +553,9 @@ class MrcBackend(_Backend):
         tensors = [tensor for each in pendings for tensor in each.tensors]
         return self._work(Pending(works, tensors, finish))
 
-    def _work(self, pending: "Pending") -> "MrcWork":
-        return MrcWork(self._waiter, pending)
+    def _work(self, pending: "Pending", *, collective: bool = True) -> "MrcWork":
+        self._calls += collective  # Ranks compare this number; messages concern two of them only.
+        return Answered(self._waiter, pending)
 
     def _begun(
         self,
@@ -484,7 +568,7 @@ class MrcBackend(_Backend):
 
 
 for _method, _name in _PROFILED.items():
-    setattr(MrcBackend, _method, profiled(_name, getattr(MrcBackend, _method)))
+    setattr(MrcBackend, _method, as_torch_raises(profiled(_name, getattr(MrcBackend, _method))))
 
 
 def _reduction(op: Any) -> str:

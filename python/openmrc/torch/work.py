@@ -3,7 +3,6 @@
 import contextlib
 import datetime
 import functools
-import queue
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from torch.futures import Future
 
 from openmrc.collectives import Work as CollectiveWork
 from openmrc.errors import Error, UnsupportedError
+from openmrc.torch.errors import as_torch_raises, of_torch
 
 try:
     from torch._C._distributed_c10d import Work as _Work
@@ -43,7 +43,7 @@ def profiled(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class MrcWork(_Work):
-    """Operations under way. Torch 2.15 asks a work of Python's for two things: to wait, and for a future."""
+    """Operations under way."""
 
     def __init__(self, waiter: "Waiter", pending: "Pending") -> None:
         super().__init__()
@@ -55,6 +55,26 @@ class MrcWork(_Work):
         """Waits until all have ended, and raises the error of one that has failed."""
         self._pending.wait(seconds_of(timeout, 0.0) or None)
         return True
+
+    @property
+    def done(self) -> bool:
+        """Whether all have ended."""
+        return self._pending.done
+
+    @property
+    def error(self) -> Exception | None:
+        """The error of one that has failed, once all have ended."""
+        return self._pending.error if self._pending.done else None
+
+    @property
+    def source(self) -> int | None:
+        """Of a receive from any rank that has ended: who sent it."""
+        return next((work.source for work in self._pending.works), None)
+
+    @property
+    def tensors(self) -> Sequence[torch.Tensor]:
+        """What the operations write."""
+        return self._pending.tensors
 
     def get_future(self) -> Any:
         """A future of the tensors."""
@@ -92,6 +112,14 @@ class Pending:
         """Whether all have ended."""
         return all(work.done for work in self.works)
 
+    @property
+    def error(self) -> Exception | None:
+        """The first error of operations that have ended."""
+        errors = (work.exception() for work in self.works)
+        found = next((error for error in errors if error is not None), None)
+        return of_torch(found) if isinstance(found, Error) else found
+
+    @as_torch_raises
     def wait(self, timeout: float | None = None) -> None:
         """Waits until all have ended, and raises the error of one that has failed."""
         for work in self.works:
@@ -108,14 +136,22 @@ class Pending:
 
 
 class Waiter:
-    """A thread that drives operations for which nobody waits, and completes their futures in any order."""
+    """Threads that drive operations for which nobody waits, and complete their futures in any order.
+
+    One thread at a time waits. When it completes a future, whose callbacks may wait for other futures,
+    another one takes its place.
+    """
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[tuple[Pending, Future[Any]] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._entries: list[tuple[Pending, Future[Any]]] = []
+        self._changed = threading.Condition()
+        self._led = False
+        self._idle = 0
+        self._closed = False
+        self._threads: list[threading.Thread] = []
 
     def future(self, pending: Pending) -> "Future[Any]":
-        """A future of the tensors, which the thread completes.
+        """A future of the tensors, which a thread completes.
 
         DDP's reducer does not survive a future with an exception. One that completes, and a callback behind
         it that raises, reaches the user as the exception.
@@ -130,38 +166,60 @@ class Waiter:
         if pending.done:
             base.set_result(None)
             return future
-        self._queue.put((pending, base))
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="openmrc-futures", daemon=True)
-            self._thread.start()
+        with self._changed:
+            self._entries.append((pending, base))
+            self._find_leader()
         return future
 
+    def _find_leader(self) -> None:
+        """Wakes or starts a thread if none waits for the entries."""
+        if self._led or not self._entries or self._closed:
+            return
+        if self._idle:
+            self._changed.notify()
+            return
+        thread = threading.Thread(target=self._run, name="openmrc-futures", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
     def _run(self) -> None:
-        waiting: list[tuple[Pending, Future[Any]]] = []
         while True:
-            try:
-                entry = self._queue.get(block=not waiting)
-            except queue.Empty:
-                pass
-            else:
-                if entry is None:
+            with self._changed:
+                self._idle += 1
+                while not self._closed and (self._led or not self._entries):
+                    self._changed.wait()
+                self._idle -= 1
+                if self._closed:
                     return
-                waiting.append(entry)
-                continue
-            first, _ = waiting[0]
+                self._led = True
+            ended = self._next_ended()
+            with self._changed:
+                self._led = False
+                if ended is not None:
+                    self._entries.remove(ended)
+                self._find_leader()
+            if ended is not None:
+                ended[1].set_result(None)
+
+    def _next_ended(self) -> "tuple[Pending, Future[Any]] | None":
+        """Waits until an entry has ended; ``None`` if the waiter is closed."""
+        while not self._closed:
+            with self._changed:
+                entries = list(self._entries)
+            for entry in entries:
+                if entry[0].done:
+                    return entry
+            works = entries[0][0].works
             with contextlib.suppress(Error):  # The callback behind the future raises it.
-                next(work for work in first.works if not work.done or work is first.works[-1]).wait(_LOOK)
-            left = []
-            for pending, future in waiting:
-                if pending.done:
-                    future.set_result(None)
-                else:
-                    left.append((pending, future))
-            waiting = left
+                next(work for work in works if not work.done or work is works[-1]).wait(_LOOK)
+        return None
 
     def close(self) -> None:
-        """Ends the thread."""
-        if self._thread is not None:
-            self._queue.put(None)
-            self._thread.join()
-            self._thread = None
+        """Ends the threads."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+        self._threads.clear()

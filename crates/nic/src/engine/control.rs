@@ -9,12 +9,12 @@ use openmrc_transport::{Fatal, PathEntry, PortSet, Time};
 
 use super::Engine;
 use super::verbs::QpIo;
-use crate::attr::{DEFAULT_TIMEOUT, QpAttr, QpCap, QpInfo};
+use crate::attr::{DEFAULT_TIMEOUT, QpAttr, QpCap};
 use crate::completion_ring::CqShared;
 use crate::error::{Error, Result};
 use crate::events::AsyncEvent;
 use crate::memory_table::Access;
-use crate::qp_state::{QpState, check_transition};
+use crate::qp_state::{QpInfo, QpState, check_transition};
 use crate::shared::Shared;
 use crate::sys;
 use crate::work_queues::QpShared;

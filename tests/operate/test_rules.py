@@ -1,0 +1,156 @@
+"""What limits decisions, when faults are over, and whether the simulated hosts' faults are named."""
+
+import itertools
+
+import pytest
+
+from openmrc.errors import ArgumentError
+from openmrc.fabric import Fabric, Specification
+from openmrc.localise import Component, Kind
+from openmrc.operate.faults import CLEARS_AFTER_S, Faults
+from openmrc.operate.linkmap import Map, Topology
+from openmrc.operate.policy import Hysteresis, Rules, below_floor
+from openmrc.operate.simulated import Simulated
+from openmrc.operate.validate import validate
+from tests.helpers.labs import specification
+
+
+@pytest.fixture(scope="module")
+def fabric(tmp_path_factory):
+    return Fabric.load(specification(tmp_path_factory.mktemp("fabric"), "ruled"))
+
+
+@pytest.fixture(scope="module")
+def topology(fabric):
+    return Topology(fabric)
+
+
+def test_every_link_has_a_number_in_a_rectangle_and_both_ports_name_it(fabric, topology):
+    cables = {port.link for switch in fabric.switches() for port in fabric.ports(switch)}
+    assert set(topology.links) == cables
+    for name, link in topology.links.items():
+        assert topology.names[link.number] == name
+        assert topology.link(link.lower) == topology.link(link.upper) == link
+    assert sum(panel.rows * panel.columns for panel in topology.panels) == len(topology.names)
+    with pytest.raises(ArgumentError, match="no link and no port"):
+        topology.link("<script>")
+
+
+def test_a_fabric_with_more_links_than_a_controller_keeps_is_refused():
+    big = {
+        "name": "big",
+        "hosts": 65536,
+        "nic": {"rate": "800G"},
+        "planes": 8,
+        "switch": {"radix": 512},
+        "tiers": 2,
+    }
+    with pytest.raises(ArgumentError, match="a controller keeps at most"):
+        Topology(Fabric(Specification.model_validate(big)))
+
+
+def test_a_floor_counts_each_switch_and_each_host_and_one_link_always_stays(topology):
+    uplinks, ports = topology.groups["p0/t0-0"], topology.groups["h0"]
+    assert below_floor(topology, [], uplinks[:2], 0.5) is None
+    assert below_floor(topology, uplinks[:2], uplinks[2:3], 0.5).startswith("p0/t0-0 would have 1 of 4")
+    assert below_floor(topology, uplinks[:3], uplinks[3:], 0.0).startswith("p0/t0-0 would have 0 of 4")
+    assert below_floor(topology, ports[:1], ports[1:], 0.0).startswith("h0 would have 0 of 2 ports")
+    # A switch that is taken out needs no uplinks; its hosts need their other ports.
+    whole = topology.links_of("p0/t0-0")
+    assert below_floor(topology, [], whole, 0.5, drained="p0/t0-0") is None
+    assert below_floor(topology, [], whole, 0.6, drained="p0/t0-0").startswith("h0 would have 1 of 2")
+
+
+def test_a_link_that_flaps_stays_out_twice_as_long_each_time_until_it_has_been_good_for_long():
+    rules = Rules(hold_s=30, most_hold_s=200, forget_s=1000)
+    hysteresis, now, holds = Hysteresis(rules), 0.0, []
+    for _ in range(5):
+        hysteresis.denied("x", now)
+        hysteresis.bad("x", now + 1)
+        holds.append(hysteresis.hold("x"))
+        assert not hysteresis.may_return("x", now + holds[-1])
+        now += 1 + holds[-1]
+        assert hysteresis.may_return("x", now)
+    assert holds == [30, 60, 120, 200, 200]
+    hysteresis.denied("x", now + 2000)
+    assert hysteresis.hold("x") == 30
+
+
+def evaluated(fabric_map, simulated, now):
+    for report in simulated.reports():
+        assert fabric_map.take(report, now, now)
+    return fabric_map.evaluate(now, 5.0)
+
+
+KINDS = [
+    (Component(Kind.LINK, "p0/t0-1:up2--p0/t1-2"), 1.0),
+    (Component(Kind.LINK, "p0/t0-1:up2--p0/t1-2"), 0.05),
+    (Component(Kind.LINK, "h5:p1--p1/t0-1:down1"), 0.3),
+    (Component(Kind.SWITCH, "p1/t1-3"), 1.0),
+    (Component(Kind.HOST, "h7"), 1.0),
+]
+
+
+@pytest.mark.parametrize(("component", "loss"), KINDS, ids=lambda each: str(each))
+def test_a_fault_of_simulated_hosts_is_named_and_is_over(fabric, topology, component, loss):
+    fabric_map, simulated = Map(topology), Simulated(fabric, seed=5)
+    faults = Faults(topology, [], 1)
+    assert evaluated(fabric_map, simulated, 1.0)[0] == []
+    simulated.inject(component, loss, until=10.0)
+    verdicts, evidence = evaluated(fabric_map, simulated, 2.0)
+    assert [verdict.component for verdict in verdicts] == [component]
+    [opened], _ = faults.see(verdicts, 2.0, lambda link: False)
+    assert (opened.kind, opened.name) == (str(component.kind), component.name)
+    bad = {link for link, found in evidence.items() if found.name in ("BROKEN", "LOSSY")}
+    assert bad == (set() if component.kind is Kind.HOST else set(topology.parts(component)))
+    # Silence ends no fault, packets do.
+    late = 3.0 + CLEARS_AFTER_S
+    assert faults.see([], late, lambda link: False) == ([], [])
+    simulated.faults.clear()
+    verdicts, evidence = evaluated(fabric_map, simulated, late)
+    _, [closed] = faults.see(verdicts, late, lambda link: evidence[link].name == "GOOD")
+    assert (closed.id, closed.until) == (opened.id, late)
+
+
+def test_faults_of_the_generator_come_and_go(fabric):
+    simulated = Simulated(fabric, seed=2, every_s=1.0)
+    seen = []
+    for second in range(200):
+        simulated.advance(1000.0 + second)
+        seen.append(len(simulated.faults))
+    assert max(seen) > 5
+    assert 0 in seen
+    again = Simulated(fabric, seed=2, every_s=1.0)
+    for second in range(200):
+        again.advance(1000.0 + second)
+    assert again.faults == simulated.faults
+
+
+def test_verdicts_for_the_hosts_of_a_job(fabric, topology):
+    fabric_map, simulated = Map(topology), Simulated(fabric, seed=3)
+    simulated.inject(Component(Kind.LINK, topology.groups["h0"][0]), 1.0, 99.0)
+    for link in topology.groups["h8"]:
+        simulated.inject(Component(Kind.LINK, link), 1.0, 99.0)
+    verdicts, evidence = evaluated(fabric_map, simulated, 1.0)
+    fabric_map.evidence = evidence
+    faults = Faults(topology, [], 1)
+    faults.see(verdicts, 1.0, lambda link: False)
+    del fabric_map.hosts["h15"]
+    found = validate(fabric_map, ["h0", "h4", "h8", "h15"], faults.ranked(), 1.0, 5.0)
+    assert {each.host: each.verdict for each in found.hosts} == {
+        "h0": "degraded",
+        "h4": "pass",
+        "h8": "fail",
+        "h15": "unknown",
+    }
+    assert found.verdict == "fail"
+    with pytest.raises(ArgumentError, match="h16 does not exist"):
+        validate(fabric_map, ["h16"], [], 1.0, 5.0)
+
+
+def test_a_report_of_another_boot_starts_anew(fabric, topology):
+    fabric_map = Map(topology)
+    first, second = (next(Simulated(fabric, seed=seed).reports()) for seed in (1, 2))
+    taken = [fabric_map.take(report, 1.0, 1.0) for report in (first, first, second)]
+    assert taken == [True, False, True]
+    assert len(list(itertools.islice(fabric_map.heard(6.5, 5.0), 1))) == 0

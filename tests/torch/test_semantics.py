@@ -1,0 +1,220 @@
+"""What users of gloo expect of works, groups, reductions and errors. `make test-torch` has torch."""
+
+import pytest
+
+from tests.helpers.torch_ranks import run, start
+
+torch = pytest.importorskip("torch", reason="torch is not installed (make test-torch)")
+
+
+def test_a_callback_may_begin_an_operation_and_wait_for_it():
+    script = """
+        def second(future):
+            x = future.value()[0]
+            return dist.all_reduce(x, async_op=True).get_future().then(third).wait()
+
+        def third(future):
+            x = future.value()[0]
+            dist.all_reduce(x)
+            return x
+
+        works = [dist.all_reduce(torch.ones(50_000), async_op=True) for _ in range(4)]
+        futures = [work.get_future().then(second) for work in works]
+        for future in futures:
+            assert (future.wait() == size**3).all()
+    """
+    run(script, 2)
+
+
+def test_powersgd_trains():
+    script = """
+        from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power
+        model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 8)))
+        state = power.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)
+        model.register_comm_hook(state, power.powerSGD_hook)
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        for _ in range(6):
+            optimizer.zero_grad()
+            model(torch.randn(8, 64) + rank).pow(2).mean().backward()
+            optimizer.step()
+        for parameter in model.parameters():
+            others = [torch.empty_like(parameter) for _ in range(size)]
+            dist.all_gather(others, parameter.detach())
+            assert torch.equal(others[0], others[-1])
+    """
+    run(script, 2)
+
+
+def test_the_builtin_hook_for_float16():
+    script = """
+        from torch.distributed.algorithms.ddp_comm_hooks import DDPCommHookType
+        kind = dist.BuiltinCommHookType.FP16_COMPRESS
+        model = nn.parallel.DistributedDataParallel(nn.Linear(8, 8))
+        model._register_builtin_comm_hook(kind)
+        model(torch.full((2, 8), float(rank))).sum().backward()
+        mean = sum(2.0 * r for r in range(size)) / size
+        assert (model.module.weight.grad == mean).all()
+    """
+    run(script, 2)
+
+
+@pytest.mark.parametrize("level", ["INFO", "DETAIL"])
+def test_debug_modes(level):
+    script = """
+        x = torch.ones(3)
+        dist.all_reduce(x); dist.broadcast(x, 0); dist.barrier()
+        assert (x == size).all()
+        objects = [None] * size; dist.all_gather_object(objects, rank); assert objects == [0, 1]
+        if rank == 0:
+            dist.send(x, 1)
+        else:
+            dist.recv(x, 0)
+        model = nn.parallel.DistributedDataParallel(nn.Linear(4, 2))
+        model(torch.ones(1, 4)).sum().backward()
+    """
+    run(script, 2, TORCH_DISTRIBUTED_DEBUG=level)
+
+
+def test_the_detail_mode_names_shapes_that_differ():
+    script = """
+        try:
+            dist.all_reduce(torch.ones(3 + rank))
+        except RuntimeError as error:
+            print(error)
+        os._exit(0)
+    """
+    processes = start(script, 2, TORCH_DISTRIBUTED_DEBUG="DETAIL")
+    outs = [process.communicate(timeout=100)[0] for process in processes]
+    assert all("mismatch" in out.lower() for out in outs), outs
+
+
+def test_a_work_says_whether_it_has_ended():
+    script = """
+        x = torch.zeros(4)
+        if rank == 0:
+            work = dist.irecv(x, 1)
+            assert not work.is_completed()
+            dist.barrier()
+            while not work.is_completed():
+                pass
+            assert work.is_success() and (x == 1).all()
+            work.wait()
+        else:
+            dist.barrier()
+            dist.isend(torch.ones(4), 0).wait()
+        work = dist.all_reduce(x, async_op=True)
+        work.wait()
+        assert work.is_completed()
+    """
+    run(script, 2)
+
+
+def test_a_receive_from_any_rank_says_who_has_sent():
+    script = """
+        if rank == 0:
+            seen = set()
+            for _ in range(size - 1):
+                x = torch.empty(2)
+                source = dist.recv(x)
+                assert (x == source).all()
+                seen.add(source)
+            assert seen == {1, 2}
+        else:
+            dist.send(torch.full((2,), float(rank)), 0)
+    """
+    run(script, 3)
+
+
+def test_a_group_is_split():
+    script = """
+        part = dist.split_group(split_ranks=[[0, 1], [2, 3]])
+        x = torch.tensor([float(rank)])
+        dist.all_reduce(x, group=part)
+        assert x == (1 if rank < 2 else 5)
+        backend = part._get_backend(torch.device("cpu"))
+        assert backend.communicator.members == ((0, 1) if rank < 2 else (2, 3))
+    """
+    run(script, 4)
+
+
+def test_a_timeout_that_is_set_later_counts():
+    script = """
+        from torch.distributed.distributed_c10d import _set_pg_timeout
+        _set_pg_timeout(datetime.timedelta(seconds=1), dist.group.WORLD)
+        if rank == 0:
+            try:
+                dist.barrier()
+            except dist.DistBackendError as error:
+                assert isinstance(error, TimeoutError), error
+                print("after 1 s" if "1.0s" in str(error) else error)
+        else:
+            sys.stdin.read()
+        os._exit(0)
+    """
+    processes = start(script.replace("sys.stdin.read()", "signal.pause()"), 2)
+    out, _ = processes[0].communicate(timeout=100)
+    processes[1].kill()
+    processes[1].communicate()
+    assert out == "after 1 s\n"
+
+
+def test_reductions_and_types_beyond_gloo():
+    script = """
+        x = torch.full((3,), float(rank + 1))
+        dist.all_reduce(x, dist._make_nccl_premul_sum(0.5)); assert (x == 1.5).all()
+        for dtype in (torch.uint16, torch.uint32, torch.uint64):
+            x = torch.tensor([rank + 1, 7], dtype=dtype)
+            dist.all_reduce(x)
+            assert x.tolist() == [3, 14], dtype
+            dist.all_reduce(x, dist.ReduceOp.MAX)
+        for name in ("float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"):
+            dtype = getattr(torch, name)
+            bits = torch.arange(16, dtype=torch.uint8) + 16 * rank
+            x = bits.view(dtype)
+            dist.broadcast(x, 1)
+            assert x.view(torch.uint8).tolist() == list(range(16, 32))
+            every = [torch.empty(16, dtype=dtype) for _ in range(size)]
+            dist.all_gather(every, bits.view(dtype))
+            assert every[1].view(torch.uint8).tolist() == list(range(16, 32))
+            try:
+                dist.all_reduce(x)
+            except ValueError as error:
+                assert name in str(error)
+            else:
+                raise AssertionError("a type without arithmetic here was reduced")
+    """
+    run(script, 2)
+
+
+def test_tensors_of_different_types_are_named():
+    script = """
+        if rank == 0:
+            dist.send(torch.ones(4), 1)
+        else:
+            try:
+                dist.recv(torch.empty(4, dtype=torch.int32), 0)
+            except dist.DistBackendError as error:
+                assert "float32" in str(error) and "int32" in str(error)
+                print("named")
+    """
+    assert run(script, 2)[1] == "named\n"
+
+
+def test_errors_are_those_of_torch_and_ours():
+    script = """
+        from openmrc.errors import AbortedError, Error, MismatchError
+        try:
+            dist.broadcast(torch.ones(1_000_000), rank)
+            dist.barrier()
+        except dist.DistBackendError as error:
+            assert isinstance(error, (MismatchError, AbortedError)), error
+            print("torch's")
+        work = dist.all_reduce(torch.ones(3), async_op=True)
+        try:
+            work.wait()
+        except RuntimeError as error:
+            assert isinstance(error, Error)
+        else:
+            raise AssertionError("a group that has failed went on")
+    """
+    assert run(script, 2) == ["torch's\n"] * 2
