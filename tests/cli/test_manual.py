@@ -12,14 +12,17 @@ from openmrc.cli._examples import EXAMPLES
 from tests.helpers.commands import run, unknown_words
 
 COMMANDS = dict(_options.commands())
-NEED_MORE = {"train-demo", "put", "serve", "run", "decode", "reproduce", "tune", "demo", "sweep", "locate"}
+NEED_MORE = {
+    *("train-demo", "put", "serve", "run", "decode", "reproduce", "tune", "demo", "sweep", "locate"),
+    *("controller", "agent", "fabric"),
+}
 """Commands whose examples need a peer, a file or torch, or take long; pages that are followed have some."""
 ALONE = [
     line
     for name, lines in EXAMPLES.items()
     for line in lines
     if line.startswith("openmrc ")
-    and name not in NEED_MORE
+    and name.split()[0] not in NEED_MORE
     and "server" not in line
     and "--follow" not in line
 ]

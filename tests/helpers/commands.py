@@ -46,7 +46,7 @@ def unknown_words(words):
     """What openmrc does not have of a command's words: the command, or options of it."""
     if words[0].startswith("-"):
         return []
-    name = next((name for n in (2, 1) if (name := " ".join(words[:n])) in known_options()), None)
+    name = next((name for n in (3, 2, 1) if (name := " ".join(words[:n])) in known_options()), None)
     if name is None:
         return [" ".join(words[:2])]
     own = words[: words.index("--")] if "--" in words else words
