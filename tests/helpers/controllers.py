@@ -1,10 +1,12 @@
 """Controllers as processes, and reports as agents send them."""
 
 import contextlib
+import os
 import shutil
 import socket
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -68,9 +70,12 @@ def report_all(address, fabric, pairs, broken=(), **fields):
 @contextlib.contextmanager
 def postgresql(directory):
     """A PostgreSQL of Debian's package, as its own user; yields a URL."""
-    found = shutil.which("postgres")
-    if found is None:
+    # Debian keeps the programs of each version in a directory of its own.
+    tools = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    if not tools:
         pytest.skip("postgres is not installed (Debian: apt install postgresql)")
+    if os.geteuid() != 0:
+        pytest.skip("needs root: PostgreSQL runs as a user of its own")
     data = directory / "postgres"
     data.mkdir()
     shutil.chown(data, "postgres")
@@ -82,22 +87,20 @@ def postgresql(directory):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    tools = subprocess.run(
-        ["pg_config", "--bindir"], capture_output=True, text=True, check=False
-    ).stdout.strip()
-    initdb = shutil.which("initdb") or f"{tools}/initdb"
 
     def as_postgres(*line):
         return ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", *map(str, line)]
 
     subprocess.run(
-        as_postgres(initdb, "-D", data / "data", "-A", "trust", "-N"),
+        as_postgres(tools[-1] / "initdb", "-D", data / "data", "-A", "trust", "-N"),
         check=True,
         capture_output=True,
         cwd="/",
     )
     options = ["-D", data / "data", "-p", port, "-h", "127.0.0.1", "-k", data, "-F"]
-    server = subprocess.Popen(as_postgres(found, *options), stderr=subprocess.DEVNULL, cwd="/")
+    server = subprocess.Popen(
+        as_postgres(tools[-1] / "postgres", *options), stderr=subprocess.DEVNULL, cwd="/"
+    )
     try:
         until = time.monotonic() + 60
         while time.monotonic() < until:
