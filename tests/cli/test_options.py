@@ -198,7 +198,7 @@ def commands_in(page):
     blocks = re.findall(r"```.*?```|`[^`\n]+`|^(?: {4}|\t).*$", page, flags=re.MULTILINE | re.DOTALL)
     for line in "\n".join(blocks).splitlines():
         for found in re.findall(r"\bopenmrc ([a-z][^`]*)", line):
-            yield re.split(r" (?:--(?= )|[#&|>]|  )|$", found, maxsplit=1)[0].split()
+            yield re.split(r" (?:--(?= )|[#&|>]|  )|\)|$", found, maxsplit=1)[0].split()
 
 
 def test_the_documents_name_no_option_that_a_command_does_not_have():

@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from openmrc.cli import _common, _examples
+from openmrc.cli import _common
 
 
 class Subcommand(NamedTuple):
@@ -50,6 +50,9 @@ class Subcommand(NamedTuple):
 
 def _add_examples(name: str, command: Any) -> None:
     """Puts the examples at the end of the help of a command, or of each command below it."""
+    # Not at the top: the list of commands does without it.
+    from openmrc.cli import _examples
+
     command.epilog = _examples.epilog(name)
     for each in getattr(command, "commands", {}).values():
         _add_examples(f"{name} {each.name}", each)
