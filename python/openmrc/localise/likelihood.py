@@ -62,6 +62,8 @@ class Model:
     false alarms. 32 is one a day with a million links and a thousand probes a second on each."""
     certain: float = 0.9
     """Posterior share from which a verdict names its component; below it the verdict is "unknown"."""
+    least_loss: float = 0.0
+    """Share of packets that whatever has failed loses at least."""
     most_faults: int = 32
     """Faults at a time; the search ends there."""
 
@@ -120,8 +122,17 @@ class _Search:
         self._rates: dict[Component, float] = {}
 
     def verdicts(self) -> list[Verdict]:
+        self._search()
+        if self._model.least_loss:
+            self._divide()
+        found = [self._verdict(component) for component in self._rates]
+        return sorted(found, key=lambda verdict: -verdict.evidence)
+
+    def _search(self, banned: Collection[Component] = ()) -> None:
+        """Chooses components, without those that are banned."""
+        self._rates = {}
         while len(self._rates) < self._model.most_faults:
-            best = self._best_addition()
+            best = self._best_addition(banned)
             if best is None:
                 break
             self._rates[best] = self._fit(best)[0]
@@ -129,14 +140,44 @@ class _Search:
             # An addition that made itself superfluous would come again for ever.
             if self._drop_superfluous() == best:
                 break
-        found = [self._verdict(component) for component in self._rates]
-        return sorted(found, key=lambda verdict: -verdict.evidence)
 
-    def _best_addition(self) -> Component | None:
+    def _divide(self) -> None:
+        """Replaces a component by several others where these explain more.
+
+        A component that explains the losses of two faults is chosen before either, and then hides them. Those
+        that explain the same losses would take its place, so they are left out with it.
+        """
+        banned: set[Component] = set()
+        chosen = self._rates
+        for component in [c for c in chosen if len(self._through[c]) > len(self._losses(c))]:
+            before, losses = self._posterior(), self._losses(component)
+            same = {c for c in self._through if self._losses(c) == losses}
+            self._search(banned | same)
+            if self._posterior() > before:
+                banned |= same
+                chosen = self._rates
+            self._rates = chosen
+
+    def _losses(self, component: Component) -> set[int]:
+        """The observations with losses that cross a component."""
+        return {i for i in self._through[component] if self._counts[i][1]}
+
+    def _posterior(self) -> float:
+        """Logarithm of the posterior of what is chosen, up to a constant."""
+        total = sum(math.log(self._model.priors[component.kind]) for component in self._rates)
+        for components, (sent, lost) in zip(self._sets, self._counts, strict=True):
+            arrives = 1 - self._model.background
+            for component, rate in self._rates.items():
+                if component in components:
+                    arrives *= 1 - rate
+            total += _log_likelihood(sent, lost, arrives)
+        return total
+
+    def _best_addition(self, banned: Collection[Component]) -> Component | None:
         """The component that raises the posterior most; ``None`` if none has the evidence."""
         best, most = None, 0.0
         for component in self._through:
-            if component in self._rates:
+            if component in self._rates or component in banned:
                 continue
             gain = self._fit(component)[1]
             posterior = gain + math.log(self._model.priors[component.kind])
@@ -180,13 +221,14 @@ class _Search:
         def log_likelihood(rate: float) -> float:
             return sum(_log_likelihood(sent, lost, s * (1 - rate)) for s, (sent, lost) in groups.items())
 
-        rate = _maximum(log_likelihood, self._model.background, 1 - self._model.background)
+        least = max(self._model.background, self._model.least_loss)
+        rate = _maximum(log_likelihood, least, 1 - self._model.background)
         return rate, log_likelihood(rate) - log_likelihood(0.0)
 
     def _verdict(self, component: Component) -> Verdict:
         """Compares a chosen component with all that could take its place."""
         rate, evidence = self._fit(component)
-        lossy = {i for i in self._through[component] if self._counts[i][1]}
+        lossy = self._losses(component)
         rivals = {c for i in lossy for c in self._sets[i]} - (self._rates.keys() - {component})
         posterior = {
             rival: self._fit(rival, without=[component])[1] + math.log(self._model.priors[rival.kind])

@@ -10,13 +10,17 @@ PACKETS = 8
 """Packets that a path counts as, all lost or all arrived: few, because a queue pair condemns a path for one
 loss that congestion cannot explain, and a host without a processor condemns healthy ones."""
 
+WHOLE_PATHS = Model(least_loss=0.999)
+"""What has failed kills the paths through it. Without this bound a host with two dead paths among many would
+explain two broken cables."""
+
 
 def localise_paths(
     dead: Iterable[Path],
     alive: Iterable[Path],
     *,
     cables_down: Iterable[tuple[str, str]] = (),
-    model: Model | None = None,
+    model: Model = WHOLE_PATHS,
 ) -> list[Verdict]:
     """The failed components that explain which paths are dead, the one with most evidence first.
 
@@ -27,7 +31,7 @@ def localise_paths(
         dead: Condemned paths of any hosts.
         alive: Paths that were used after the last of them was condemned.
         cables_down: Link and the switch at its upper end, for each port of a host that has no carrier.
-        model: What is known before; default :class:`Model`.
+        model: What is known before.
     """
     seen = [Observation(components_of_path(path), PACKETS, PACKETS) for path in dead]
     seen += [Observation(components_of_path(path), PACKETS, 0) for path in alive]
