@@ -331,5 +331,8 @@ def _loopback6(count: int) -> list[Port]:
 def _free_udp_port(address: str) -> int:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.bind((address, 0))
+        try:
+            probe.bind((address, 0))
+        except OSError as error:
+            raise DeviceError(error.errno, f"{address} cannot be bound: {error.strerror}") from None
         return int(probe.getsockname()[1])

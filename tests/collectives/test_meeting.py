@@ -7,6 +7,8 @@ import textwrap
 
 import pytest
 
+from openmrc.errors import DeviceError
+from openmrc.planes import Planes
 from tests.helpers.labs import needs_root
 from tests.helpers.planes import address, two_hosts
 from tests.helpers.ranks import finish, start
@@ -105,3 +107,8 @@ def test_unequal_settings_of_shared_memory_are_named():
     for out in outcome(script, 2):
         assert out.startswith("ArgumentError")
         assert "rank 1 uses shared memory and rank 0" in out
+
+
+def test_an_address_of_another_host_is_a_device_error_that_names_it():
+    with pytest.raises(DeviceError, match=r"192\.0\.2\.1"):
+        Planes(addresses=("192.0.2.1:0",)).open_named()
