@@ -99,15 +99,19 @@ class Service:
         self._dirty = True
         self._acting = asyncio.Lock()
         self._adopt()
-        self.faults = Faults(self.topology, store.faults(self.settings.history), store.next_fault())
         # A version that no earlier run has given out: agents compare for equality.
         self.deny_version = time.time_ns() // 1_000_000
 
     def _adopt(self) -> None:
-        for each in self._store.denied():
+        """Takes over what the store has: all of it, as another controller may have written since."""
+        store = self._store
+        self.faults = Faults(self.topology, store.faults(self.settings.history), store.next_fault())
+        self.denied.clear()
+        self.drains.clear()
+        for each in store.denied():
             if each.link in self.topology.links:  # The fabric file may have changed since.
                 self.denied[each.link] = each
-        for drain in self._store.drains():
+        for drain in store.drains():
             with contextlib.suppress(ArgumentError):
                 self.topology.links_of(drain.what)
                 self.drains[drain.what] = drain
@@ -133,8 +137,6 @@ class Service:
                 told = True
             await asyncio.sleep(1.0)
         if told:
-            self.denied.clear()
-            self.drains.clear()
             self._adopt()
 
     async def run(self) -> None:
@@ -169,6 +171,8 @@ class Service:
                 continue
             if holder is not None:
                 raise LeaseLostError(f"controller {holder} has taken over fabric {self.fabric.spec.name}")
+            if not self._pending and not self.faults.unsaved():
+                self.store_error = None
 
     async def _flushes(self) -> None:
         forgotten = 0.0
@@ -183,12 +187,15 @@ class Service:
                 self._store_failed(error)
 
     async def _flush(self) -> None:
-        changes = list(self._pending)
+        # What comes meanwhile waits for the next time: it must not push out what is being stored.
+        changes, self._pending = self._pending, deque(maxlen=_MOST_PENDING)
         faults = self.faults.unsaved()
         if changes:
-            await self._stored(self._store.keep_changes, changes)
-            for _ in changes:
-                self._pending.popleft()
+            try:
+                await self._stored(self._store.keep_changes, changes)
+            except Exception:
+                self._pending = deque([*changes, *self._pending], maxlen=_MOST_PENDING)
+                raise
         if faults:
             await self._stored(self._store.keep_faults, faults)
             self.faults.saved(faults)
@@ -196,7 +203,9 @@ class Service:
             self.store_error = None
 
     async def _stored(self, call: Callable[..., T], *arguments: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
+        # A call goes on to its end though whoever waits for it is cancelled.
+        loop = asyncio.get_running_loop()
+        return await asyncio.shield(loop.run_in_executor(self._thread, call, *arguments))
 
     def _store_failed(self, error: Exception) -> None:
         told = reason(error)
@@ -249,7 +258,7 @@ class Service:
 
     def _see(self, evidence: dict[str, Evidence], verdicts: Iterable[Verdict]) -> None:
         told = {
-            link: f"{verdict.loss:.2%} lost, confidence {verdict.confidence:.2f}, {verdict.evidence:.0f} nats"
+            link: _said(verdict)
             for verdict in verdicts
             if verdict.component is not None
             for link in self.topology.parts(verdict.component)
@@ -298,8 +307,7 @@ class Service:
                 continue
             if link in self._would:
                 continue
-            why = f"{verdict.loss:.2%} lost, confidence {verdict.confidence:.2f}, {verdict.evidence:.0f} nats"
-            await self._automatic(Action.DENY, link, why, now, dry_run=dry_run)
+            await self._automatic(Action.DENY, link, _said(verdict), now, dry_run=dry_run)
         for link in [each for each in self._would if each not in accused]:
             if self._hysteresis.may_return(link, now):
                 self._would.discard(link)
@@ -524,3 +532,8 @@ class Service:
             )
             for view in views
         ]
+
+
+def _said(verdict: Verdict) -> str:
+    """The evidence of a verdict in a line."""
+    return f"{verdict.loss:.2%} lost, confidence {verdict.confidence:.2f}, {verdict.evidence:.0f} nats"

@@ -1,0 +1,107 @@
+"""The controller without HTTP: what the next one takes over, and what a slow or failing database loses."""
+
+import asyncio
+import threading
+
+import pytest
+
+from openmrc.fabric import Fabric
+from openmrc.operate import service as services
+from openmrc.operate.service import Service
+from openmrc.operate.store import Store
+from tests.helpers.controllers import seen
+from tests.helpers.labs import specification
+
+
+@pytest.fixture(scope="module")
+def fabric(tmp_path_factory):
+    return Fabric.load(specification(tmp_path_factory.mktemp("fabric"), "served"))
+
+
+@pytest.fixture
+def opened(fabric, tmp_path):
+    return lambda: Service(fabric, Store(f"sqlite:///{tmp_path / 'c.db'}", fabric.spec.name))
+
+
+def uplink(fabric, number=0):
+    return fabric.paths("h0", "h4")[number].links[1]
+
+
+async def see(service, fabric, broken):
+    for src, dst in (("h0", "h4"), ("h4", "h0"), ("h0", "h8"), ("h4", "h8")):
+        service.take(seen(fabric, src, dst, [broken]))
+    await service.evaluate()
+
+
+def test_a_controller_that_waited_goes_on_with_the_faults_of_the_one_before(fabric, opened):
+    first_link, second_link = uplink(fabric), uplink(fabric, 1)
+
+    async def both():
+        first, second = opened(), opened()
+        await first.take_lease()
+        waits = asyncio.Event()
+        lease = asyncio.create_task(second.take_lease(waiting=lambda _: waits.set()))
+        await waits.wait()
+        await see(first, fabric, first_link)
+        [before] = first.faults.ranked()
+        await first.close()
+        await lease
+        assert second.faults.ranked() == [before]
+        await see(second, fabric, second_link)
+        numbers = {fault.id for fault in second.faults.ranked()}
+        await second.close()
+        assert before.id in numbers
+        assert len(numbers) == 2
+
+    asyncio.run(both())
+
+
+def test_what_changes_while_changes_are_stored_pushes_none_of_them_out(fabric, opened, monkeypatch):
+    monkeypatch.setattr(services, "_MOST_PENDING", 4)
+    links = sorted({path.links[1] for path in fabric.paths("h0", "h4")})[:4]
+
+    async def flush_slowly():
+        service = opened()
+        store, begun, go_on = service._store, threading.Event(), threading.Event()
+        keep = store.keep_changes
+
+        def slowly(changes):
+            begun.set()
+            assert go_on.wait(60)
+            keep(changes)
+
+        store.keep_changes = slowly
+        for link in links:
+            service._changed(link, "before")
+        flush = asyncio.create_task(service._flush())
+        await asyncio.to_thread(begun.wait)
+        for link in links:
+            service._changed(link, "meanwhile")
+        go_on.set()
+        await flush
+        await service._flush()
+        found = {(each.link, each.detail) for link in links for each in store.changes(link, 9)}
+        await service.close()
+        assert found == {(link, detail) for link in links for detail in ("before", "meanwhile")}
+
+    asyncio.run(flush_slowly())
+
+
+def test_what_could_not_be_stored_is_stored_later(fabric, opened):
+    async def fail_once():
+        service = opened()
+        store, keep = service._store, service._store.keep_changes
+
+        def fails(_):
+            raise OSError("no space left")
+
+        store.keep_changes = fails
+        service._changed(uplink(fabric), "early")
+        with pytest.raises(OSError, match="no space"):
+            await service._flush()
+        store.keep_changes = keep
+        await service._flush()
+        assert [each.detail for each in store.changes(uplink(fabric), 9)] == ["early"]
+        await service.close()
+
+    asyncio.run(fail_once())
