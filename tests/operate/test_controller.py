@@ -401,7 +401,8 @@ def test_the_commands(fabric, running, monkeypatch, tmp_path):
 
     until(failed)
     assert link in run("fabric", "faults").stdout
-    assert json.loads(run("fabric", "events", "--json").stdout)["name"] == link
+    # While evidence comes in, another may be suspected too.
+    assert link in [json.loads(line)["name"] for line in run("fabric", "events", "--json").stdout.splitlines()]
     report_all(running, fabric, PAIRS, [link])
     degraded = run("fabric", "validate", "h0")
     assert degraded.returncode == 3

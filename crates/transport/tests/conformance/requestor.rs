@@ -594,3 +594,26 @@ fn a_penalty_explains_losses_only_where_both_ends_agreed_on_it() {
         assert_eq!(bench.qp.stats().overflowed, u32::from(state == EvState::Good));
     }
 }
+
+#[test]
+fn only_the_last_sack_of_a_report_tells_what_is_lost_beyond_its_bitmap() {
+    let mut bench = Bench::new(&config());
+    let sent = bench.send_packets(131);
+    bench.hear_packet(nack(1, NackReason::Trimmed, sent[1].ev));
+    bench.wait(500);
+    let [again] = bench.send()[..] else { panic!("one retransmission") };
+    // All have arrived but 71 and 130. The retransmission triggered the report, long after the others were sent. The first of
+    // its SACKs shows 71 lost; what it says nothing of is judged by the second.
+    let report = |offset: i16, bitmap: u64| Packet {
+        rtx: true,
+        ..Packet::new(QP, Psn::new(1), Body::Sack(Sack { sack_offset: offset, bitmap, ..sack(1, again.ev) }))
+    };
+    let upper = report(65, u64::MAX - (1 << 5));
+    let main = report(1, u64::MAX);
+    bench.hear_packet(upper);
+    assert_eq!(psns(&bench.send()), [71]);
+    assert_eq!(bench.qp.stats().lost, 1);
+    bench.hear_packet(main);
+    assert_eq!((bench.qp.stats().lost, bench.qp.stats().spurious), (2, 0));
+    assert_eq!(psns(&bench.send()), [130]);
+}

@@ -58,6 +58,8 @@ fn every_sack_of_a_report_names_exactly_the_packets_that_its_bits_mean() {
         })
         .collect();
     assert_eq!(sacks.len(), 4);
+    // The one that has the trigger in its bitmap is the last.
+    assert_eq!(sacks[3].bitmap, 1 << 55);
     let mut named: Vec<u32> = Vec::new();
     for sack in &sacks {
         let base = sack.cack_psn.get().wrapping_add_signed(sack.sack_offset.into());

@@ -3,7 +3,7 @@
 use openmrc_wire::{Aeth, CcState, Mark, Nack, NackReason, Psn, Sack, Syndrome};
 
 use super::Requestor;
-use super::loss::Evidence;
+use super::loss::{Evidence, closes_report};
 use super::send_times::Stamp;
 use super::silence::Attempt;
 use super::window::{Flight, Outstanding};
@@ -110,7 +110,9 @@ impl Requestor {
         }
         let ordered = proves_order && shared.config.model().ordered;
         let overtaking = answered.path.zip(answered.seq).filter(|_| ordered);
-        self.detect_all(shared, now, &Evidence { overtaking, bitmap, arrived_first, newest }, host);
+        let closes_report = closes_report(cack, bitmap.0, answered.seq);
+        let evidence = Evidence { overtaking, bitmap, arrived_first, newest, closes_report };
+        self.detect_all(shared, now, &evidence, host);
         if self.window.is_empty() {
             self.flow.on_idle(now);
             if self.sendq.drained() {
@@ -448,7 +450,8 @@ impl Requestor {
             if self.take_arrivals(shared, now, end - 1, (end, 0), &mut newest, host) {
                 self.silence.progress(now);
             }
-            self.detect_losses(shared, now, newest, host);
+            self.loss.has_arrived(newest);
+            self.detect_losses(shared, now, host);
             if self.window.is_empty() {
                 self.flow.on_idle(now);
             }

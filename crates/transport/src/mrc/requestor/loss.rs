@@ -41,6 +41,20 @@ impl LossDetector {
         self.window
     }
 
+    /// Something sent at `stamp` is known to have arrived.
+    pub fn has_arrived(&mut self, stamp: Option<Stamp>) {
+        if let Some(stamp) = stamp
+            && stamp.since(self.newest) > 0
+        {
+            self.newest = stamp;
+        }
+    }
+
+    /// The reorder window in units of a stamp.
+    fn limit(&self, shared: &Shared) -> i32 {
+        Stamp::units(self.window.min(max_reorder_window(shared)))
+    }
+
     /// The peer has reported a buffer overflow.
     pub fn on_overflow_report(&mut self, now: Time) {
         self.overflow = Stamp(Stamp::at(now).0.max(1));
@@ -89,6 +103,18 @@ pub(super) struct Evidence {
     pub arrived_first: u64,
     /// Send time of a packet that is now known to have arrived.
     pub newest: Option<Stamp>,
+    /// Whether this is the last SACK of a report, which may take several ([`closes_report`]).
+    pub closes_report: bool,
+}
+
+/// Whether a SACK is the last of its report: its bitmap has the packet that triggered it, or follows the cumulative
+/// point where that packet is below it. SACKs that report further arrivals go before this one and name the same
+/// trigger, which may have been sent long after what the next of them reports.
+pub(super) fn closes_report(cack: Seq, bitmap_base: Seq, trigger: Option<Seq>) -> bool {
+    match trigger {
+        Some(seq) if seq > cack => (bitmap_base..bitmap_base + u64::from(u64::BITS)).contains(&seq),
+        _ => bitmap_base <= cack + 1,
+    }
 }
 
 impl Requestor {
@@ -104,23 +130,17 @@ impl Requestor {
             self.detect_losses_on_path(shared, now, overtaking, evidence.bitmap, host);
         }
         self.detect_losses_in_burst(shared, now, evidence.bitmap.0, evidence.arrived_first, host);
-        self.detect_losses(shared, now, evidence.newest, host);
+        self.loss.has_arrived(evidence.newest);
+        if evidence.closes_report {
+            self.detect_losses(shared, now, host);
+        } else {
+            self.detect_losses_in_bitmap(shared, now, evidence.bitmap, host);
+        }
     }
 
-    /// `newest` is the send time of a packet that is now known to have arrived.
-    pub(super) fn detect_losses(
-        &mut self,
-        shared: &mut Shared,
-        now: Time,
-        newest: Option<Stamp>,
-        host: &mut dyn Host,
-    ) {
-        if let Some(newest) = newest
-            && newest.since(self.loss.newest) > 0
-        {
-            self.loss.newest = newest;
-        }
-        let limit = Stamp::units(self.loss.window.min(max_reorder_window(shared)));
+    /// Finds everything sent more than a reorder window before something that has arrived.
+    pub(super) fn detect_losses(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
+        let limit = self.loss.limit(shared);
         self.loss.cursor = self.loss.cursor.max(self.window.base());
         while self.loss.cursor < self.window.next() {
             let fresh = self.window.fresh64(self.loss.cursor);
@@ -144,6 +164,26 @@ impl Requestor {
             self.lose(shared, now, seq, host);
         }
         shared.try_condemned(now, host);
+    }
+
+    /// The same of what a SACK reports that is not the last of its report: a later one may report the others.
+    fn detect_losses_in_bitmap(
+        &mut self,
+        shared: &mut Shared,
+        now: Time,
+        (base, bitmap): (Seq, u64),
+        host: &mut dyn Host,
+    ) {
+        let limit = self.loss.limit(shared);
+        let mut holes = self.window.fresh64(base) & !bitmap;
+        while holes != 0 {
+            let hole = base + u64::from(holes.trailing_zeros());
+            holes &= holes - 1;
+            if self.loss.newest.since(self.window.sent_not_after(hole)) < limit {
+                break;
+            }
+            self.lose(shared, now, hole, host);
+        }
     }
 
     /// Packets stay in order on one path: a packet sent before `seq` on the same path is lost if this SACK could have

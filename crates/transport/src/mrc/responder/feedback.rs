@@ -47,13 +47,14 @@ impl Responder {
         let first_gap = self.cack() + 1;
         let seq = self.expand(trigger.psn);
         let main = if asked || seq < first_gap + BITMAP { first_gap } else { seq - BEHIND_TRIGGER };
-        self.send_sack(shared, &out, report, main, host);
 
         // PSNs that arrived since the last SACK and do not fit the bitmap above are reported in further SACKs. The
-        // answer to a probe also reports every arrival above the first gap.
+        // answer to a probe also reports every arrival above the first gap. They go first: the peer decides by the last
+        // one, which has the trigger, what is lost. A mark goes with the first, which credits the bytes: they have not
+        // passed unmarked.
         let (low, end) = std::mem::take(&mut self.pending.unreported);
         let (mut from, end) = if asked { (first_gap + BITMAP, self.high) } else { (low.max(first_gap), end) };
-        let more = Report { mark: Mark::None, probe: None, ..report };
+        let mut last = report;
         for _ in 1..MAX_SACKS {
             if (main..main + BITMAP).contains(&from) {
                 from = main + BITMAP;
@@ -62,10 +63,12 @@ impl Responder {
                 break;
             }
             if self.bitmap(from) != 0 {
-                self.send_sack(shared, &out, more, from, host);
+                let mark = if asked { Mark::None } else { std::mem::take(&mut last.mark) };
+                self.send_sack(shared, &out, Report { mark, probe: None, ..report }, from, host);
             }
             from += BITMAP;
         }
+        self.send_sack(shared, &out, last, main, host);
         if report.repeats_ack || self.pending.acked_completed != self.messages.completed {
             self.send_ack(shared, path, host);
         }
