@@ -3,7 +3,7 @@
 mod common;
 
 use common::{RATE, all_delivered, fabric, ideal, last_delivery, multiplane, run};
-use openmrc_fabric::Link;
+use openmrc_fabric::{Fabric, Link, Ratio, Sizing};
 use openmrc_scenario::run::{
     CaptureConfig, EcnMarking, MrcConfig, MrcCongestion, NetworkConfig, Overflow, Routing, Scheduling,
     SwitchConfig, TransportConfig,
@@ -144,6 +144,17 @@ fn every_routing_delivers_on_every_kind_of_fabric() {
             assert!(all_delivered(&results), "{tiers} tiers, {routing:?}: {:?}", results.totals);
         }
     }
+}
+
+#[test]
+fn with_one_plane_and_one_uplink_no_bits_of_the_entropy_value_choose() {
+    let mut sizing = Sizing::new(12, 1, 2, 8);
+    sizing.oversubscription[0] = Ratio { down: 4, up: 1 };
+    sizing.hosts_per_t0 = Some(4);
+    let only = Fabric::new(sizing.smallest().unwrap()).unwrap();
+    assert_eq!((only.shape().planes, only.uplinks(0)), (1, 1));
+    let results = run(&Run::new(NetworkConfig::new(only, RATE), patterns::permutation(12, 300_000, 9)));
+    assert!(all_delivered(&results), "{:?}", results.totals);
 }
 
 #[test]

@@ -194,7 +194,8 @@ fn switch_infos(fabric: &Fabric, widths: Option<[u32; 4]>) -> Vec<SwitchInfo> {
             let tier = switch.tier as usize;
             let block = switch.index / width[tier];
             let (ev_shift, ev_bits) = match widths {
-                Some(w) if fabric.uplinks(switch.tier) > 0 => {
+                // A switch with one uplink reads no bits: with one plane the shift would be by all 32.
+                Some(w) if fabric.uplinks(switch.tier) > 1 => {
                     (32 - w[..tier + 2].iter().sum::<u32>(), w[tier + 1])
                 }
                 _ => (0, 0),
