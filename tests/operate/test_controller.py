@@ -91,7 +91,8 @@ def test_a_broken_cable_is_named_shown_counted_and_over_when_packets_pass_again(
         [ended] = reader.faults(over=True)
         assert (ended.name, ended.id) == (link, fault.id)
         assert ended.until > ended.since
-        history = [change.evidence for change in reader.link(link).history]
+        # Between two reports, of what is broken and of what is not, it may look lossy.
+        history = [change.evidence for change in reader.link(link).history if change.evidence != "lossy"]
         assert history == ["good", "broken", "good"]
 
 
@@ -402,7 +403,8 @@ def test_the_commands(fabric, running, monkeypatch, tmp_path):
     until(failed)
     assert link in run("fabric", "faults").stdout
     # While evidence comes in, another may be suspected too.
-    assert link in [json.loads(line)["name"] for line in run("fabric", "events", "--json").stdout.splitlines()]
+    events = [json.loads(line) for line in run("fabric", "events", "--json").stdout.splitlines()]
+    assert link in [event["name"] for event in events]
     report_all(running, fabric, PAIRS, [link])
     degraded = run("fabric", "validate", "h0")
     assert degraded.returncode == 3

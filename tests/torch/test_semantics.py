@@ -8,18 +8,22 @@ torch = pytest.importorskip("torch", reason="torch is not installed (make test-t
 
 
 def test_a_callback_may_begin_an_operation_and_wait_for_it():
+    # A group for each chain: within a group, all ranks have to begin operations in the same order, and
+    # callbacks of several chains run in any order.
     script = """
-        def second(future):
-            x = future.value()[0]
-            return dist.all_reduce(x, async_op=True).get_future().then(third).wait()
+        def chain(group):
+            def second(future):
+                x = future.value()[0]
+                return dist.all_reduce(x, group=group, async_op=True).get_future().then(third).wait()
 
-        def third(future):
-            x = future.value()[0]
-            dist.all_reduce(x)
-            return x
+            def third(future):
+                x = future.value()[0]
+                dist.all_reduce(x, group=group)
+                return x
 
-        works = [dist.all_reduce(torch.ones(50_000), async_op=True) for _ in range(4)]
-        futures = [work.get_future().then(second) for work in works]
+            return dist.all_reduce(torch.ones(50_000), group=group, async_op=True).get_future().then(second)
+
+        futures = [chain(group) for group in [dist.new_group() for _ in range(4)]]
         for future in futures:
             assert (future.wait() == size**3).all()
     """
