@@ -171,6 +171,9 @@ _GROUPS: dict[str, dict[str, Subcommand]] = {
         "fabric": Subcommand(
             "openmrc.cli.fabric:fabric", "Ask a fabric's controller, and tell it what to do."
         ),
+        "validate": Subcommand(
+            "openmrc.cli.validate:validate", "Say whether a job should start on some hosts."
+        ),
     },
     "Simulate": {
         "simulate": Subcommand(

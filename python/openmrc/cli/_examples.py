@@ -35,6 +35,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "fabric events": ("openmrc fabric events --follow",),
     "fabric log": ("openmrc fabric log",),
     "fabric validate": ("openmrc fabric validate h0-h15,h20",),
+    "fabric dashboards": ("openmrc fabric dashboards --out monitoring --agent-metrics h0:9100",),
+    "validate": ("openmrc validate --hosts h0-h15 --markdown",),
     "fabric drain": ('openmrc fabric drain p0/t1-2 --why "new firmware" --wait',),
     "fabric undrain": ('openmrc fabric undrain p0/t1-2 --why "firmware is new"',),
     "fabric link show": ("openmrc fabric link show p0/t0-0:up1",),

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from openmrc.cli import _common, _values
+from openmrc.cli._asking import AuthorityOption
 from openmrc.cli.controller import require
-from openmrc.cli.fabric import AuthorityOption
 from openmrc.errors import ArgumentError, ConnectError
 
 if TYPE_CHECKING:

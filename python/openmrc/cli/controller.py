@@ -13,7 +13,7 @@ from openmrc.errors import ArgumentError
 from openmrc.extras import import_optional
 
 AUTOMATIC = ("off", "dry-run", "on")
-PACKAGES = ("fastapi", "uvicorn", "sqlalchemy", "prometheus_client")
+PACKAGES = ("fastapi", "uvicorn", "sqlalchemy", "prometheus_client", "httpx")
 
 
 def require(what: str, *modules: str) -> None:
@@ -89,6 +89,14 @@ def controller(
         bool, typer.Option("--simulate", help="Hosts that do not exist report, and faults are drawn.")
     ] = False,
     seed: Annotated[int, typer.Option("--seed", min=0, help="With --simulate: of the faults.")] = 1,
+    alertmanager: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--alertmanager",
+            metavar="URL",
+            help="Tell this Alertmanager of faults that begin and end; may be repeated.",
+        ),
+    ] = None,
     agent_tokens: Annotated[
         str | None,
         typer.Option(
@@ -174,6 +182,7 @@ def controller(
             ),
             token,
             simulated=hosts,
+            alertmanagers=alertmanager or (),
             ready=ready,
             waiting=lambda holder: remarks.print(f"waiting: controller {holder} has the fabric"),
         )

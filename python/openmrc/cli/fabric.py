@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from openmrc.cli import _common, _peers
+from openmrc.cli._asking import AuthorityOption, ControllerOption, client
 from openmrc.cli.controller import require
+from openmrc.cli.validate import of_fabric
 from openmrc.errors import Error
 from openmrc.printable import printable
 from openmrc.units import rate
 
 if TYPE_CHECKING:
-    from openmrc.operate.client import Client
     from openmrc.operate.model import Fault, Outcome
 
 fabric = typer.Typer(
@@ -30,18 +31,8 @@ link = typer.Typer(
     add_completion=False,
 )
 fabric.add_typer(link, name="link")
+fabric.command("validate")(of_fabric)
 
-ControllerOption = Annotated[
-    str | None,
-    typer.Option(
-        "--controller",
-        metavar="URL",
-        help="The controller. Default: the environment variable OPENMRC_CONTROLLER, or this machine.",
-    ),
-]
-AuthorityOption = Annotated[
-    Path | None, typer.Option("--tls-ca", metavar="FILE", help="Certificates to trust, PEM.")
-]
 TokenOption = Annotated[
     Path | None,
     typer.Option(
@@ -59,14 +50,6 @@ LinkArgument = Annotated[
 WhatArgument = Annotated[
     str, typer.Argument(metavar="LINK|PORT|SWITCH", help="A link, one of its ports, or a switch (p0/t1-2).")
 ]
-
-
-def client(controller: str | None, authority: Path | None, bearer: str | None = None) -> "Client":
-    """A client of the controller that the options name."""
-    require("asking a controller", "httpx")
-    from openmrc.operate.client import Client
-
-    return Client(controller, bearer=bearer, authority=authority)
 
 
 @fabric.command()
@@ -272,51 +255,47 @@ def log(
 
 
 @fabric.command()
-def validate(
-    hosts: Annotated[
-        str, typer.Argument(metavar="h0-h15,h20", help="The job's hosts, with commas and ranges.")
-    ],
-    controller: ControllerOption = None,
-    authority: AuthorityOption = None,
+def dashboards(
+    out: Annotated[Path, _common.out_option("DIR", "A directory that is empty or does not exist.")],
+    controllers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--controller-metrics",
+            metavar="HOST:PORT",
+            help="A controller that Prometheus scrapes; may be repeated. Default: localhost:18517.",
+        ),
+    ] = None,
+    agents: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--agent-metrics",
+            metavar="HOST:PORT",
+            help="An agent with --metrics that Prometheus scrapes; may be repeated.",
+        ),
+    ] = None,
     json: _common.JsonOption = False,
 ) -> None:
-    """Say whether a job should start on some hosts, from what is known now.
-
-    Nothing is measured for it. The exit code is 0 for pass, 3 for degraded, 4 for fail and 5 for unknown.
-    """
-    with client(controller, authority) as asked:
-        found = asked.validate(expanded(hosts))
-    from openmrc.operate.validate import EXIT_CODES
-
-    if json:
-        _common.print_json(found.model_dump())
-    else:
-        rows = [(each.host, each.verdict, printable("; ".join(each.reasons))) for each in found.hosts]
-        _common.print_table(("HOST", "VERDICT", "REASONS"), rows, left=3, prose=True)
-    raise typer.Exit(EXIT_CODES[found.verdict])
-
-
-def expanded(text: str) -> list[str]:
-    """Names of hosts with commas and ranges, such as ``h0-h3,h8``.
-
-    Raises:
-        ArgumentError: if it is none.
-    """
-    import re
-
+    """Write a dashboard for Grafana, alert rules for Prometheus, and a configuration that uses them."""
     from openmrc.errors import ArgumentError
+    from openmrc.files import new_directory, write_text
+    from openmrc.operate import monitoring
 
-    found: list[str] = []
-    for part in filter(None, text.split(",")):
-        match = re.fullmatch(r"h(\d{1,9})(?:-h?(\d{1,9}))?", part.strip())
-        if match is None:
-            raise ArgumentError(f"{text[:100]}: write names and ranges, such as h0-h15,h20")
-        first = int(match[1])
-        last = int(match[2] or first)
-        if last < first or last - first >= 4096:
-            raise ArgumentError(f"{part.strip()}: a range goes up, by at most 4096 hosts")
-        found += [f"h{number}" for number in range(first, last + 1)]
-    return found
+    controllers, agents = controllers or ["localhost:18517"], agents or []
+    for target in (*controllers, *agents):
+        if not monitoring.is_target(target):
+            raise ArgumentError(f"{printable(target)[:100]}: a target is HOST:PORT, such as 10.0.0.1:18517")
+    files = {
+        monitoring.DASHBOARD_FILE: monitoring.dashboard(),
+        monitoring.RULES_FILE: monitoring.rules(),
+        monitoring.SCRAPE_FILE: monitoring.scrape(controllers, agents),
+    }
+    with new_directory(out) as directory:
+        for name, text in files.items():
+            write_text(directory / name, text)
+    if json:
+        _common.print_json({"files": [str(out / name) for name in files]})
+    else:
+        print("\n".join(str(out / name) for name in files))
 
 
 @fabric.command()

@@ -1,5 +1,6 @@
 """Open faults and those that are over, from one evaluation to the next. Pure: times are arguments."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from openmrc.localise import Component, Kind, Verdict
@@ -30,6 +31,8 @@ class Faults:
         """By what has failed."""
         self.over: list[Fault] = []
         """The newest last."""
+        self.opened: Counter[str] = Counter()
+        """Faults that this run has opened, by kind."""
         for fault in reversed(list(known)):
             if fault.until is None:
                 self.open[_key_of(fault)] = fault
@@ -61,6 +64,7 @@ class Faults:
             fault = self._fault(verdict, before, now)
             if before is None:
                 opened.append(fault)
+                self.opened[fault.kind] += 1
             if before is None or fault.kind != before.kind:
                 self._unsaved[fault.id] = fault
             self.open[key] = fault

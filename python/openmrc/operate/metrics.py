@@ -6,8 +6,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from openmrc.operate.agent import Agent
+from openmrc.operate.model import Evidence
 from openmrc.operate.service import Service
 
+_KINDS = ("link", "upward", "downward", "switch", "host", "group", "unknown")
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -59,12 +61,17 @@ def of_controller(service: Service) -> Iterator[Metric]:
     yield gauge("openmrc_fabric_hosts", "Hosts of the fabric.", status.hosts)
     yield gauge("openmrc_fabric_hosts_heard", "Hosts whose agent has reported lately.", status.hosts_heard)
     faults = service.faults.ranked()
-    kinds = ("link", "upward", "downward", "switch", "host", "group", "unknown")
     yield labelled(
         "openmrc_fabric_faults",
         "Open faults by what has failed.",
         "kind",
-        ((kind, sum(fault.kind == kind for fault in faults)) for kind in kinds),
+        ((kind, sum(fault.kind == kind for fault in faults)) for kind in _KINDS),
+    )
+    yield counter(
+        "openmrc_fabric_faults_opened",
+        "Faults that were named, by what had failed then.",
+        "kind",
+        ((kind, service.faults.opened[kind]) for kind in _KINDS),
     )
     yield gauge(
         "openmrc_fabric_faults_cost_bytes_per_second",
@@ -72,19 +79,47 @@ def of_controller(service: Service) -> Iterator[Metric]:
         sum(fault.cost_bps for fault in faults) / 8,
     )
     good: dict[int, list[bool]] = {}
+    usable = {
+        name: service.map.evidence[name] < Evidence.LOSSY and name not in service.map.decision
+        for name in service.topology.links
+    }
     for name, link in service.topology.links.items():
-        usable = service.map.evidence[name] < 3 and name not in service.map.decision
-        good.setdefault(link.plane, []).append(usable)
+        good.setdefault(link.plane, []).append(usable[name])
+    least: dict[int, float] = {}
+    for node, group in service.topology.groups.items():
+        if "/" in node:
+            share = sum(usable[name] for name in group) / len(group)
+            plane = service.topology.links[group[0]].plane
+            least[plane] = min(least.get(plane, 1.0), share)
     yield labelled(
         "openmrc_fabric_plane_usable_ratio",
         "Share of a plane's links that are neither broken, lossy, denied nor drained.",
         "plane",
         ((str(plane), sum(each) / len(each)) for plane, each in good.items()),
     )
+    yield labelled(
+        "openmrc_fabric_least_usable_uplinks_ratio",
+        "Share of usable uplinks of the switch that has least.",
+        "plane",
+        ((str(plane), share) for plane, share in sorted(least.items())),
+    )
     yield counter("openmrc_controller_reports", "Reports of agents.", "outcome", service.reports.items())
     yield gauge("openmrc_controller_listeners", "Pages and commands that follow events.", len(service.events))
     yield gauge(
         "openmrc_controller_store_up", "Whether decisions can be stored.", float(status.store_error is None)
+    )
+    targets = service.alerts.targets if service.alerts else ()
+    yield labelled(
+        "openmrc_controller_alertmanager_up",
+        "Whether an Alertmanager has taken the last alerts.",
+        "target",
+        ((target.shown, float(target.error is None)) for target in targets),
+    )
+    yield counter(
+        "openmrc_controller_alerts_sent",
+        "Alerts that an Alertmanager has taken; an open one is sent again and again.",
+        "target",
+        ((target.shown, target.sent) for target in targets),
     )
 
 

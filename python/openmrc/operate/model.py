@@ -276,9 +276,24 @@ class HostVerdict(_Model):
     reasons: list[str]
 
 
+class LinkVerdict(_Model):
+    """What a job must expect of a link."""
+
+    link: str
+    verdict: Literal["pass", "degraded", "fail", "unknown"]
+    evidence: str
+    decision: str
+    loss: float | None = None
+    """Share of packets that it loses, where a fault names it."""
+
+
 class Validation(_Model):
     """Verdicts for the hosts of a job."""
 
     verdict: Literal["pass", "degraded", "fail", "unknown"]
     """The worst of all hosts."""
     hosts: list[HostVerdict]
+    links: list[LinkVerdict] = []
+    """Cables of the hosts and uplinks of their T0s that are bad or out, the worst first; at most 512."""
+    link_counts: dict[str, int] = {}
+    """All of those links by verdict."""

@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
+import logging
 import signal
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from openmrc.control import Token
 from openmrc.control.tcp import listen
 from openmrc.errors import ArgumentError
 from openmrc.fabric import Fabric
+from openmrc.operate.alerts import Alerts
 from openmrc.operate.api import application
 from openmrc.operate.service import Service, Settings
 from openmrc.operate.simulated import Simulated
@@ -22,6 +24,7 @@ from openmrc.operate.store import Store
 
 DEFAULT_PORT = 18517
 _MOST_CONNECTIONS = 2048
+_log = logging.getLogger("openmrc.controller")
 _LOOPBACK = frozenset(("localhost", "127.0.0.1", "[::1]"))
 
 
@@ -55,6 +58,7 @@ def run(
     token: Token | None,
     *,
     simulated: Simulated | None = None,
+    alertmanagers: Sequence[str] = (),
     ready: Callable[[str], Any] = lambda _: None,
     waiting: Callable[[str], Any] = lambda _: None,
 ) -> None:
@@ -67,15 +71,17 @@ def run(
         listening: Where it listens.
         token: The operators'.
         simulated: Hosts that report to it.
+        alertmanagers: Addresses of Alertmanagers that are told of faults.
         ready: Called with the page's address.
         waiting: Called with the name of another controller that has the lease.
 
     Raises:
-        ArgumentError: if certificate and key are wrong.
+        ArgumentError: if certificate and key, or the address of an Alertmanager, are wrong.
         openmrc.DeviceError: if it cannot listen.
         openmrc.StateError: if another controller has the fabric, or has taken it over.
     """
-    asyncio.run(_run(fabric, store, settings, listening, token, simulated, ready, waiting))
+    alerts = Alerts(alertmanagers, fabric.spec.name) if alertmanagers else None
+    asyncio.run(_run(fabric, store, settings, listening, token, simulated, alerts, ready, waiting))
 
 
 async def _run(
@@ -85,15 +91,18 @@ async def _run(
     listening: Listening,
     token: Token | None,
     simulated: Simulated | None,
+    alerts: Alerts | None,
     ready: Callable[[str], Any],
     waiting: Callable[[str], Any],
 ) -> None:
     service = Service(fabric, store, settings)
+    service.alerts = alerts
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)
     tasks: list[asyncio.Task[Any]] = [asyncio.create_task(ended.wait())]
+    beside: list[asyncio.Task[Any]] = []
     try:
         lease = asyncio.create_task(service.take_lease(waiting=waiting if listening.waits else None))
         await asyncio.wait([lease, tasks[0]], return_when=asyncio.FIRST_COMPLETED)
@@ -110,7 +119,11 @@ async def _run(
             await asyncio.sleep(0.01)
         scheme = "https" if listening.certificate else "http"
         host = f"[{listening.bind}]" if ":" in listening.bind else listening.bind or "localhost"
-        ready(f"{scheme}://{host}:{socket.getsockname()[1]}/")
+        page = f"{scheme}://{host}:{socket.getsockname()[1]}/"
+        if alerts is not None:
+            alerts.page = page
+            beside.append(asyncio.create_task(_alerting(alerts, service)))
+        ready(page)
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         server.should_exit = True
         failed = [task for task in tasks if task.done() and task.exception()]
@@ -119,10 +132,20 @@ async def _run(
         if failed:
             failed[0].result()
     finally:
-        for task in tasks:
+        for task in (*tasks, *beside):
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, *beside, return_exceptions=True)
         await service.close()
+
+
+async def _alerting(alerts: Alerts, service: Service) -> None:
+    """A controller without alerts is better than none."""
+    while True:
+        try:
+            await alerts.run(service.faults.open.values)
+        except Exception:
+            _log.exception("alerts begin again")
+            await asyncio.sleep(1.0)
 
 
 def _server(service: Service, listening: Listening, token: Token | None) -> tuple[_Server, Any]:

@@ -20,6 +20,7 @@ import openmrc
 from openmrc.errors import ArgumentError, StateError
 from openmrc.fabric import Fabric
 from openmrc.localise import Kind, Verdict
+from openmrc.operate.alerts import Alerts
 from openmrc.operate.events import Events
 from openmrc.operate.faults import Faults
 from openmrc.operate.linkmap import Map, Topology
@@ -88,6 +89,8 @@ class Service:
         self.store_error: str | None = None
         self.denied: dict[str, Denied] = {}
         self.drains: dict[str, Drain] = {}
+        self.alerts: Alerts | None = None
+        """Alertmanagers that are told of faults."""
         self._store = store
         self._thread = ThreadPoolExecutor(1, "openmrc store")
         self._holder = f"{socket.gethostname()}-{uuid.uuid4().hex[:12]}"
