@@ -1,6 +1,9 @@
 /* A controller of a device with structured entropy values (STEV), which need IPv6, and one plane: profiles of every mode,
  * and traffic over each. */
 #include "check.h"
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #define FMT 3
 #define EV 4
@@ -100,6 +103,33 @@ static void profile_online(struct bed *bed, enum mrc_ctl_ev_mode mode)
 	CHECK(mrc_ctl_modify_ev_profile(bed->mrc, EV, &attr, MRC_CTL_EV_PROFILE_EV_OP) == 0);
 }
 
+/* A source port that another program has: the profile stays OFFLINE, and a line says which port it was. */
+static void port_in_use(struct bed *bed)
+{
+	struct sockaddr_in6 here = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+	socklen_t length = sizeof here;
+	int taken = socket(AF_INET6, SOCK_DGRAM, 0);
+	int offline = MRC_CTL_EV_PROFILE_STATE | MRC_CTL_EV_PROFILE_MODE | MRC_CTL_EV_PROFILE_FMT_ID |
+		MRC_CTL_EV_PROFILE_COUNT | MRC_CTL_EV_PROFILE_MIN_ACTIVE | MRC_CTL_EV_PROFILE_EVENT_MASK;
+	struct mrc_ctl_ev_op_entry entry = {.ev = MRC_CTL_EV_UNPOPULATED};
+	struct mrc_ctl_ev_profile_attr attr;
+
+	NEED(taken >= 0 && bind(taken, (struct sockaddr *)&here, sizeof here) == 0);
+	NEED(getsockname(taken, (struct sockaddr *)&here, &length) == 0);
+	memset(&attr, 0, sizeof attr);
+	attr.profile_state = MRC_CTL_PROFILE_OFFLINE, attr.ev_mode = MRC_CTL_EV_MODE_EXP;
+	attr.ev_fmt_profile_id = FMT, attr.ev_count = 1, attr.ev_min_active = 1;
+	NEED(mrc_ctl_modify_ev_profile(bed->mrc, EV, &attr, offline) == 0);
+	entry.ev_new = value_of(1u << 16 | ntohs(here.sin6_port));
+	attr.ev_op.op = MRC_CTL_EV_OP_REPLACE_EV, attr.ev_op.entries = &entry, attr.ev_op.entry_count = 1;
+	NEED(mrc_ctl_modify_ev_profile(bed->mrc, EV, &attr, MRC_CTL_EV_PROFILE_EV_OP) == 0);
+	attr.profile_state = MRC_CTL_PROFILE_ONLINE;
+	M1_FAILS(mrc_ctl_modify_ev_profile(bed->mrc, EV, &attr, MRC_CTL_EV_PROFILE_STATE), EADDRINUSE);
+	CHECK(set_state(bed, EV, MRC_CTL_PROFILE_INIT) == 0);
+	printf("%d\n", ntohs(here.sin6_port));
+	close(taken);
+}
+
 static struct mrc_qp *over_profile(struct bed *bed)
 {
 	struct mrc_qp *qp = make_qp(bed);
@@ -137,6 +167,7 @@ int main(void)
 
 	open_bed(&bed);
 	format_online(&bed);
+	port_in_use(&bed);
 	for (int i = 0; i < 3; i++) {
 		double until = now() + 10;
 
