@@ -26,14 +26,14 @@ VENV    := .venv
 BIN     := $(VENV)/bin
 STAMPS  := .make
 TARGET  := $(or $(CARGO_TARGET_DIR),target)
-PYTHON_TREES := $(wildcard python tests benches examples crates/python docs/conf.py docs/_site)
+PYTHON_TREES := $(wildcard python tests benches examples crates/python crates/capi docs/conf.py docs/_site)
 # The one interpreter all of cargo builds the extension module against: changing it would rebuild the bindings.
 export PYO3_PYTHON := $(CURDIR)/$(BIN)/python
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
 say = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: walks man gallery site wheels help demo test test-rust test-python test-bare test-torch judges long truth bench mutants mutants-python lint format docs fuzz wheel venv lock clean FORCE
+.PHONY: walks man gallery site wheels c-package help demo test test-rust test-python test-bare test-torch judges long truth bench mutants mutants-python lint format docs fuzz wheel venv lock clean FORCE
 FORCE:
 
 help: ## this list
@@ -112,6 +112,14 @@ wheels: $(ZIG)/stamp ## wheels for x86-64 and aarch64 in dist/, for Linux with g
 	$(STAMPS)/clean/bin/python -m pip install --quiet --disable-pip-version-check dist/*_$$(uname -m).whl
 	cd $(STAMPS)/clean && bin/openmrc --version && bin/openmrc example planned-fabric --out examples \
 	    && bin/openmrc simulate examples/planned-fabric.yaml && bin/openmrc plan examples/lab.yaml
+
+# Without Python: neither its environment nor its extension module.
+c-package: ## the C library for users without Python in dist/: a tarball with a file for pkg-config, and a .deb
+	$(call say,Packages of the C library)
+	cargo build --locked --release --package openmrc-capi
+	$(CC) @crates/capi/libibverbs/flags -o $(TARGET)/release/libibverbs.so.1
+	$(PYTHON) crates/capi/package.py --library $(TARGET)/release/libopenmrc.so \
+	    --libibverbs $(TARGET)/release/libibverbs.so.1 --out dist
 
 lock: $(STAMPS)/venv ## renew requirements-dev.lock and Cargo.lock after a change of dependencies
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

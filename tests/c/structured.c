@@ -1,6 +1,9 @@
 /* A controller of a device with structured entropy values (STEV), which need IPv6, and one plane: profiles of every mode,
  * and traffic over each. */
 #include "check.h"
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #define FMT 3
 #define EV 4
@@ -14,6 +17,12 @@ static struct mrc_ctl_ev value_of(uint32_t value)
 		ev.val[i] = (uint8_t)(value >> (24 - 8 * i));
 	ev.port = 1;
 	return ev;
+}
+
+/* The values of an explicit profile. The first ones have no bits for the source port, as the published samples. */
+static uint32_t explicit_value(int i)
+{
+	return i < 4 ? (uint32_t)i << 16 : 0xA1B2C301u + (uint32_t)i;
 }
 
 static void format_online(struct bed *bed)
@@ -65,7 +74,7 @@ static void profile_online(struct bed *bed, enum mrc_ctl_ev_mode mode)
 	attr.ev_op.entries = entries, attr.ev_op.entry_count = COUNT;
 	if (mode == MRC_CTL_EV_MODE_EXP) {
 		for (int i = 0; i < COUNT; i++)
-			entries[i].ev_new = value_of(0xA1B2C301u + (uint32_t)i);
+			entries[i].ev_new = value_of(explicit_value(i));
 		attr.ev_op.op = MRC_CTL_EV_OP_REPLACE_EV;
 		NEED(mrc_ctl_modify_ev_profile(bed->mrc, EV, &attr, MRC_CTL_EV_PROFILE_EV_OP) == 0);
 	}
@@ -74,12 +83,12 @@ static void profile_online(struct bed *bed, enum mrc_ctl_ev_mode mode)
 	attr.ev_op.op = MRC_CTL_EV_OP_QUERY_EV_ARRAY;
 	CHECK(mrc_ctl_query_ev_profile(bed->mrc, EV, &attr, MRC_CTL_EV_PROFILE_EV_OP) == 0 && attr.ev_op.entry_count == COUNT);
 	for (int i = 0; i < COUNT; i++) {
-		const uint8_t *val = entries[i].ev.val;
+		struct mrc_ctl_ev given = value_of(explicit_value(i));
 
 		CHECK(entries[i].ev.port == 1);
 		CHECK(entries[i].state == MRC_CTL_EV_GOOD);
 		if (mode == MRC_CTL_EV_MODE_EXP)
-			CHECK(val[0] == 0xA1 && val[1] == 0xB2 && val[2] == 0xC3 && val[3] >= 1 && val[3] <= COUNT);
+			CHECK(memcmp(&entries[i].ev, &given, sizeof given) == 0);
 		for (int j = 0; j < i; j++)
 			CHECK(memcmp(&entries[i].ev, &entries[j].ev, sizeof entries[i].ev) != 0);
 	}
@@ -92,6 +101,33 @@ static void profile_online(struct bed *bed, enum mrc_ctl_ev_mode mode)
 	CHECK(entries[0].state == MRC_CTL_EV_DENIED);
 	attr.ev_op.op = MRC_CTL_EV_OP_MODIFY_EV_STATE, entries[0].state = MRC_CTL_EV_GOOD;
 	CHECK(mrc_ctl_modify_ev_profile(bed->mrc, EV, &attr, MRC_CTL_EV_PROFILE_EV_OP) == 0);
+}
+
+/* A source port that another program has: the profile stays OFFLINE, and a line says which port it was. */
+static void port_in_use(struct bed *bed)
+{
+	struct sockaddr_in6 here = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+	socklen_t length = sizeof here;
+	int taken = socket(AF_INET6, SOCK_DGRAM, 0);
+	int offline = MRC_CTL_EV_PROFILE_STATE | MRC_CTL_EV_PROFILE_MODE | MRC_CTL_EV_PROFILE_FMT_ID |
+		MRC_CTL_EV_PROFILE_COUNT | MRC_CTL_EV_PROFILE_MIN_ACTIVE | MRC_CTL_EV_PROFILE_EVENT_MASK;
+	struct mrc_ctl_ev_op_entry entry = {.ev = MRC_CTL_EV_UNPOPULATED};
+	struct mrc_ctl_ev_profile_attr attr;
+
+	NEED(taken >= 0 && bind(taken, (struct sockaddr *)&here, sizeof here) == 0);
+	NEED(getsockname(taken, (struct sockaddr *)&here, &length) == 0);
+	memset(&attr, 0, sizeof attr);
+	attr.profile_state = MRC_CTL_PROFILE_OFFLINE, attr.ev_mode = MRC_CTL_EV_MODE_EXP;
+	attr.ev_fmt_profile_id = FMT, attr.ev_count = 1, attr.ev_min_active = 1;
+	NEED(mrc_ctl_modify_ev_profile(bed->mrc, EV, &attr, offline) == 0);
+	entry.ev_new = value_of(1u << 16 | ntohs(here.sin6_port));
+	attr.ev_op.op = MRC_CTL_EV_OP_REPLACE_EV, attr.ev_op.entries = &entry, attr.ev_op.entry_count = 1;
+	NEED(mrc_ctl_modify_ev_profile(bed->mrc, EV, &attr, MRC_CTL_EV_PROFILE_EV_OP) == 0);
+	attr.profile_state = MRC_CTL_PROFILE_ONLINE;
+	M1_FAILS(mrc_ctl_modify_ev_profile(bed->mrc, EV, &attr, MRC_CTL_EV_PROFILE_STATE), EADDRINUSE);
+	CHECK(set_state(bed, EV, MRC_CTL_PROFILE_INIT) == 0);
+	printf("%d\n", ntohs(here.sin6_port));
+	close(taken);
 }
 
 static struct mrc_qp *over_profile(struct bed *bed)
@@ -131,6 +167,7 @@ int main(void)
 
 	open_bed(&bed);
 	format_online(&bed);
+	port_in_use(&bed);
 	for (int i = 0; i < 3; i++) {
 		double until = now() + 10;
 

@@ -93,6 +93,10 @@ def test_a_controller_of_structured_values_makes_profiles_of_every_mode(tmp_path
     config = '[[device]]\nname = "mrc0"\naddresses = ["::1"]\nev_format = "structured"\n'
     result = run([program(tmp_path, "structured")], OPENMRC_CONFIG=config, OPENMRC_DEVICES="")
     assert result.returncode == 0, result.stderr
+    port = result.stdout.strip()
+    assert result.stderr == (
+        f"openmrc: EV profile 4: send socket from ::1 port {port}: Address already in use (os error 98)\n"
+    )
 
 
 def test_one_profile_serves_queue_pairs_to_several_peers(tmp_path):

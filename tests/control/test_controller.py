@@ -414,9 +414,40 @@ def test_structured_entropy_values_take_source_port_and_flow_label():
             0
         ] * 3
         assert {state for _, _, state in a.qp.ev_states()} == {EvState.GOOD}
-        zero = ev_profile(control, mode=EvMode.EXPLICIT, format_profile=layout, count=2)
-        with pytest.raises(ArgumentError, match="its UDP source port is 0"):
-            zero.replace_ev(None, Ev(0x1234_0000, 0))
+
+
+def test_a_socket_of_the_device_stands_in_for_source_port_0():
+    """The published sample of generated structured values has 16 bits, all in the flow label."""
+    first = 30_000 + os.getpid() % 10_000
+    devices = [
+        Device(ports=[Port("::1", first + end)], ev_format=EvFormat.STRUCTURED, evs_per_port=4)
+        for end in range(2)
+    ]
+    with devices[0].open() as one, devices[1].open() as two:
+        a, b = make_end(one), make_end(two)
+        control = Controller(one)
+        (stand_in, *_) = [row["ev"] & 0xFFFF for row in one.path_stats()]
+        layout = control.ev_format_profile()
+        layout.modify(OFFLINE, ev_format=EvFormat.STRUCTURED, widths=[8, 4, 4])
+        layout.modify(ONLINE)
+        fields = [EvField(width=width, mask=(1 << width) - 1) for width in (8, 4, 4)]
+        profile = ev_profile(
+            control, mode=EvMode.GENERATED, format_profile=layout, count=8, active=8, fields=fields
+        )
+        profile.modify(ONLINE)
+        values = [ev.value for ev in profile.query_evs()]
+        assert len(set(values)) == 8
+        assert {value & 0xFFFF for value in values} == {0}
+        bring_up(a, b, rtr_a={"ev_profile_id": profile.profile_id})
+        outbox, inbox = bytearray(bytes(range(256)) * 8192), bytearray(1 << 21)
+        a.qp.write(a.region(outbox), b.region(inbox).remote())
+        assert a.send_cq.take(timeout=20)[0].status is WcStatus.SUCCESS
+        assert inbox == outbox
+        sent = {row["ev"] for row in one.path_stats() if row["tx_packets"] > 0}
+        assert {value | stand_in for value in values} <= sent
+        stats = a.qp.stats()
+        assert stats["sacks_in"] > 0
+        assert [stats[name] for name in ("invalid", "peer_unknown_entropy")] == [0, 0]
 
 
 def test_a_structured_device_needs_ipv6():

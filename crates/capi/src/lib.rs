@@ -10,7 +10,7 @@
 //! | `open`, `context`, `memory`, `cq`, `qp`, `hint` | objects of both interfaces |
 //! | `modify`, `post`, `built` | states of queue pairs; work requests, and those that calls build |
 //! | `ev_events`, `notifier` | the events of paths for a controller, notifications |
-//! | `told` | what a person is told on standard error |
+//! | `told`, `guests` | what a person is told on standard error; libraries that a device is skipped for |
 //! | `registry`, `events`, `errno`, `returns`, `process` | pointers of programs, waiting, errors and what functions
 //! return, forks |
 
@@ -24,6 +24,7 @@ mod device;
 mod errno;
 mod ev_events;
 mod events;
+mod guests;
 mod hint;
 mod interfaces;
 mod interpose;

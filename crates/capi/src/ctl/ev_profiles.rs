@@ -3,6 +3,7 @@
 
 use std::ffi::c_int;
 
+use openmrc_nic::Error;
 use openmrc_nic::profiles::{EvAttr, EvChange, Profiles, Replace};
 
 use super::translate::*;
@@ -11,6 +12,7 @@ use crate::abi::ctl::*;
 use crate::errno::{EINVAL, Errno, Result};
 use crate::mrc::Handle;
 use crate::returns::m1;
+use crate::told;
 
 const EV_KNOWN: u32 = ev_attr::MODE
     | ev_attr::FMT_ID
@@ -65,7 +67,7 @@ pub unsafe extern "C" fn mrc_ctl_modify_ev_profile(
         let step = step(mask, attr.profile_state, attr.cur_profile_state)?;
         let change = EvChange { step, attr: given };
         match has(ev_attr::EV_OP) {
-            false => profiles.modify_ev(id, &change)?,
+            false => profiles.modify_ev(id, &change).inspect_err(|error| tell(id, error))?,
             true => profiles.modify_ev_with(id, change, || operate(profiles, id, attr))?,
         }
         if has(ev_attr::EV_FIELDS_OP) && attr.ev_fields_op.op == EV_FIELDS_OP_QUERY_FIELDS {
@@ -75,11 +77,20 @@ pub unsafe extern "C" fn mrc_ctl_modify_ev_profile(
     })
 }
 
+/// The number of the kernel's error says neither which source port it was nor why.
+fn tell(id: u64, error: &Error) {
+    if let Error::Os { source, .. } = error {
+        let is_refused = source.raw_os_error() == Some(libc::EACCES);
+        let hint = if is_refused { "; ports below 1024 need CAP_NET_BIND_SERVICE" } else { "" };
+        told::once(format!("EV profile {id}: {error}{hint}"));
+    }
+}
+
 /// One operation on entropy values: in order, up to the first that fails.
 fn operate(profiles: &Profiles, id: u64, attr: &mut MrcCtlEvProfileAttr) -> Result<()> {
     if attr.ev_op.op == EV_OP_QUERY_EV_ARRAY {
         let profile = profiles.ev(id)?;
-        profile.check_not_init("query_evs").map_err(|e| Errno::from(openmrc_nic::Error::from(e)))?;
+        profile.check_not_init("query_evs").map_err(|e| Errno::from(Error::from(e)))?;
         let entry = |ev| MrcCtlEvOpEntry { ev, ev_new: MrcCtlEv::UNPOPULATED, state: EV_GOOD, flags: 0 };
         let mut entries: Vec<_> = profile.evs.iter().map(|&ev| entry(ev_for(ev))).collect();
         // Unpopulated places have no state.

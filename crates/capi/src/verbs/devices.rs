@@ -6,7 +6,7 @@ use std::ptr;
 use crate::abi::verbs::*;
 use crate::errno;
 use crate::returns::{m1, pointer};
-use crate::{device, open};
+use crate::{device, guests, open};
 
 /// # Safety
 /// As in verbs.
@@ -66,7 +66,10 @@ pub unsafe extern "C" fn ibv_get_device_index(_device: *mut IbvDevice) -> c_int 
 /// As in verbs.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_open_device(device: *mut IbvDevice) -> *mut IbvContext {
-    pointer(|| open::open(device::at(device)?))
+    pointer(|| {
+        let device = device::at(device)?;
+        if guests::is_refused(device.name()) { Err(errno::EOPNOTSUPP) } else { open::open(device) }
+    })
 }
 
 /// # Safety

@@ -116,7 +116,7 @@ pub enum ProfileError {
     /// No combination of the fields' bounds is a value that packets can carry.
     #[error("the fields allow no entropy value that packets can carry, such as one with a UDP source port")]
     NoValue,
-    /// The value means source port 0.
+    /// The value means source port 0, which no socket sends from, and no port of the device stands in for it.
     #[error("{0}: its UDP source port is 0, 1 to 65535 is allowed")]
     SourcePort(EvName),
     /// The value means an address that is not one node's.

@@ -7,7 +7,7 @@ use std::{fmt, iter};
 
 use openmrc_transport::PathEntry;
 use openmrc_wire::expansion::{self, EvField, EvString, Expanded};
-use openmrc_wire::{Ev, EvFormat};
+use openmrc_wire::{Entropy, Ev, EvFormat};
 
 use super::error::ProfileError;
 use crate::config::EntropyConfig;
@@ -197,13 +197,22 @@ impl Frame<'_> {
         if self.is_srv6() { layout.route(ev).map(drop) } else { self.carried(layout, ev).map(drop) }
     }
 
-    /// What switches read of a UDP or structured value.
+    /// What packets carry of a UDP or structured value. No socket of Linux sends from port 0: the source port of the
+    /// port's own first path stands in for it, and the flow label is the value's.
     fn carried(&self, layout: &Layout<'_>, ev: &EvName) -> Result<Ev, ProfileError> {
         let out = layout.expand(&ev.value)?;
-        let carried = if self.entropy.format == EvFormat::Udp { out.udp() } else { out.structured() };
-        match self.entropy.format.place(carried, self.entropy.order).sport {
-            0 => Err(ProfileError::SourcePort(*ev)),
-            _ => Ok(carried),
+        let is_udp = self.entropy.format == EvFormat::Udp;
+        let carried = if is_udp { out.udp() } else { out.structured() };
+        let entropy = self.entropy.place(carried);
+        if entropy.sport != 0 {
+            return Ok(carried);
+        }
+        match self.own.iter().find(|path| path.port == ev.port && !is_udp) {
+            Some(own) => {
+                let sport = self.entropy.place(own.ev).sport;
+                Ok(self.entropy.order.join(Entropy { sport, ..entropy }))
+            }
+            None => Err(ProfileError::SourcePort(*ev)),
         }
     }
 
