@@ -183,7 +183,7 @@ _GROUPS: dict[str, dict[str, Subcommand]] = {
             "openmrc.cli.sweep:sweep", "Run a grid of simulated scenarios on all cores or a cluster."
         ),
         "workload": Subcommand(
-            "openmrc.cli.workload:workload", "Generate, show and check what the ranks of a training job send."
+            "openmrc.cli.workload:workload", "Generate, check and run what the ranks of a training job send."
         ),
         "reproduce": Subcommand(
             "openmrc.cli.reproduce:reproduce",

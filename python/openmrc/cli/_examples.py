@@ -59,6 +59,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "openmrc workload generate --model llama3-8b --gpus 16 --tp 8 --pp 2 --microbatches 4 -o step.jsonl",
     ),
     "workload show": ("openmrc workload show step.jsonl",),
+    "workload run": ("openmrc workload run step.jsonl",),
     "workload check": ("openmrc workload check step.jsonl",),
     "reproduce": ("openmrc reproduce --only P4 --seeds 1",),
     "bench-collective": ("openmrc bench-collective all_reduce --ranks 2 --maxbytes 1M",),

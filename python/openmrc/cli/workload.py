@@ -143,6 +143,62 @@ def check(file: FileArgument, json: _common.JsonOption = False) -> None:
         raise typer.Exit(_common.EXIT_FAILURE)
 
 
+@workload.command("run")
+def run(
+    file: FileArgument,
+    scenario: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SCENARIO.yaml",
+            help="Fabric, transport and faults; its traffic is replaced. Default: as many hosts as ranks on 8"
+            " planes, MRC.",
+        ),
+    ] = None,
+    json: _common.JsonOption = False,
+) -> None:
+    """Run a workload on a fabric in virtual time, packet by packet: step time and exposed communication.
+
+    Rank i is host i. Ctrl-C ends the run and prints what is known so far.
+    """
+    from openmrc import sim
+    from openmrc.cli._simulation import contents_of, progress
+    from openmrc.workload import require
+    from openmrc.workload import run as simulate
+
+    found = _load(file)
+    require(found, file)
+    fabric = None if scenario is None else sim.load(scenario)
+    with contents_of(scenario), progress() as advance:
+        done = simulate(found, fabric, advance)
+    if json:
+        _common.print_json(done.to_dict())
+    else:
+        rows = [
+            ["step", _ms(done.step_us), ""],
+            ["without a network", _ms(done.ideal_us), "computing, scale-up domains, waiting for stages"],
+            [
+                "exposed communication",
+                _ms(done.exposed_us),
+                f"{done.exposed_us / done.step_us:.1%} of the step",
+            ]
+            if done.finished
+            else ["so far", "", "the step has not ended"],
+            ["computing", _ms(done.compute_us), "of the busiest rank"],
+        ]
+        _common.print_table(["", "ms", ""], rows, prose=True)
+        packets, again = (done.results.totals[name] for name in ("data_packets", "retransmits"))
+        _common.console().print(f"{packets:,} data packets, {again:,} sent again")
+    if done.results.interrupted:
+        raise typer.Exit(_common.EXIT_INTERRUPTED)
+    if not done.finished:
+        _common.print_error(f"the step has not ended after {_ms(done.step_us)} ms of virtual time")
+        raise typer.Exit(_common.EXIT_FAILURE)
+
+
+def _ms(micros: float) -> str:
+    return f"{micros / 1e3:,.3f}"
+
+
 def _load(file: Path) -> "Workload":
     from openmrc.workload import load
 

@@ -16,6 +16,7 @@ from openmrc.workload.generate import generate
 from openmrc.workload.layout import Layout
 from openmrc.workload.models import GPUS, PRESETS, Experts, Gpu, Latent, Model, preset
 from openmrc.workload.program import Node, Rank, Workload, bytes_sent
+from openmrc.workload.run import Run, run
 from openmrc.workload.volume import Class, Row, Volume, volume
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Problem",
     "Rank",
     "Row",
+    "Run",
     "Volume",
     "Workload",
     "bytes_sent",
@@ -39,6 +41,7 @@ __all__ = [
     "preset",
     "problems",
     "require",
+    "run",
     "save",
     "volume",
 ]

@@ -168,7 +168,8 @@ class _Stage:
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Gradients of inputs, then of weights.
 
-        The saved input is gathered again beside the first, gradients of inputs are scattered beside the second.
+        The saved input is gathered again beside the first; gradients of inputs are scattered beside the
+        second.
         """
         whole = self._collective("all_gather", "tp", self._activation(), begin, f"{label} gradients")
         saved = self._collective("all_gather", "tp", self._activation(), begin, f"{label} saved input")
