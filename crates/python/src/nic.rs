@@ -5,6 +5,7 @@
 //! shorter than a microsecond; for all others it releases the GIL first. A Python buffer is released under the GIL,
 //! after its region has been deregistered.
 
+mod attr;
 pub(crate) mod context;
 mod convert;
 pub(crate) mod cq;
@@ -34,6 +35,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<memory::MemoryRegion>()?;
     module.add_class::<cq::CompletionQueue>()?;
     module.add_class::<qp::QueuePair>()?;
+    attr::register(module)?;
     defaults::register(module)?;
     module.add_class::<profiles::Profiles>()?;
     endpoint::register(module)?;

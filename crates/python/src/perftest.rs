@@ -1,15 +1,11 @@
-//! The measuring loops of `openmrc write-bw` and `openmrc write-lat`. They run without the GIL, on memory that Python
-//! cannot free during a run. Both sides have agreed on sizes and keys before (`openmrc.perftest`); their queue pairs
-//! are connected.
-
-mod bandwidth;
-mod checks;
-mod latency;
+//! The measuring loops of `openmrc_perftest` for `openmrc.perftest`. They run without the GIL, on memory that Python cannot
+//! free during a run.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use openmrc_nic::{self as nic, Access};
+use openmrc_nic as nic;
+use openmrc_perftest::{self as perftest, BandwidthParams, Control, LatencyParams, Memory, Role, Target};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -18,55 +14,38 @@ use crate::nic::cq::CompletionQueue;
 use crate::nic::error::OrRaise;
 use crate::nic::pd::ProtectionDomain;
 use crate::nic::qp::QueuePair;
-use bandwidth::{BandwidthParams, Control};
-use checks::Target;
-use latency::{LatencyParams, Role};
 
 /// Registered memory for a measurement, which peers may write. It is deregistered with the last reference.
 #[pyclass(frozen, module = "openmrc._core")]
-pub struct PerfBuffer {
-    region: nic::MemoryRegion,
-    // Declared after `region`, so it is freed after the region has been deregistered.
-    _memory: nic::Buffer,
-}
+pub struct PerfBuffer(Memory);
 
 #[pymethods]
 impl PerfBuffer {
-    /// `length` bytes in `pd`, every page written once.
+    /// `length` bytes in `pd`.
     #[new]
     fn new(py: Python<'_>, pd: &ProtectionDomain, length: usize) -> PyResult<Self> {
         let domain = pd.open()?;
-        py.detach(|| {
-            let memory = nic::Buffer::zeroed(length);
-            // The kernel maps all pages that were never written to one page of zeros. Reading it would be faster
-            // than reading data.
-            for start in (0..length).step_by(4096) {
-                memory.write(start, &[1]);
-            }
-            let region = domain.register(&memory, Access::LOCAL_WRITE.with(Access::REMOTE_WRITE))?;
-            Ok(PerfBuffer { region, _memory: memory })
-        })
-        .or_raise()
+        py.detach(|| Memory::new(&domain, length)).or_raise().map(PerfBuffer)
     }
 
     #[getter]
     fn addr(&self) -> u64 {
-        self.region.addr()
+        self.0.region().addr()
     }
 
     #[getter]
     fn length(&self) -> usize {
-        self.region.len()
+        self.0.region().len()
     }
 
     #[getter]
     fn rkey(&self) -> u32 {
-        self.region.rkey()
+        self.0.region().rkey()
     }
 
-    /// Sets every byte to 0, so that the first message of a latency run differs from the memory.
+    /// Sets every byte to 0.
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| (0..self.region.len()).try_for_each(|i| self.region.poke(i, 0))).or_raise()
+        py.detach(|| self.0.clear()).or_raise()
     }
 }
 
@@ -96,7 +75,8 @@ fn seconds(value: f64) -> Duration {
     Duration::try_from_secs_f64(value).unwrap_or(Duration::MAX)
 }
 
-/// Runs [`bandwidth::write_bw`]. Times are in seconds; the result has the fields of [`bandwidth::BandwidthResult`].
+/// Runs [`openmrc_perftest::write_bw`]. Times are in seconds; the result has the fields of
+/// [`openmrc_perftest::BandwidthResult`].
 #[pyfunction]
 #[pyo3(signature = (context, qps, cq, source, target, control, *, size, iterations, duration, depth, post_list,
                     signal_every, inline, polling, bucket))]
@@ -131,11 +111,11 @@ fn write_bw<'py>(
         bucket: seconds(bucket),
     };
     let (addr, len, rkey) = target;
-    let (context, queue, region) = (&context.context, &cq.queue, &source.region);
+    let (context, queue, region) = (&context.context, &cq.queue, source.0.region());
     let pairs: Vec<&nic::QueuePair> = qps.iter().map(|qp| &qp.0).collect();
     let result = py
         .detach(|| {
-            bandwidth::write_bw(
+            perftest::write_bw(
                 context,
                 &pairs,
                 queue,
@@ -157,7 +137,7 @@ fn write_bw<'py>(
     Ok(out)
 }
 
-/// Runs [`latency::write_lat`]: half of each round trip in nanoseconds for the client, an empty list for the server.
+/// Runs [`openmrc_perftest::write_lat`]: half of each round trip in nanoseconds for the client, an empty list for the server.
 #[pyfunction]
 #[pyo3(signature = (context, qp, cq, source, inbox, target, control, *, client, size, iterations, warmup, inline))]
 #[allow(clippy::too_many_arguments)] // They are keywords in Python.
@@ -181,9 +161,9 @@ fn write_lat(
     let (addr, len, rkey) = target;
     let target = Target { addr, len, rkey };
     let (context, qp, queue) = (&context.context, &qp.0, &cq.queue);
-    let (source, inbox) = (&source.region, &inbox.region);
+    let (source, inbox) = (source.0.region(), inbox.0.region());
     py.detach(|| {
-        latency::write_lat(context, qp, queue, source, inbox, &target, role, &params, &control.0.stop)
+        perftest::write_lat(context, qp, queue, source, inbox, &target, role, &params, &control.0.stop)
     })
     .or_raise()
 }

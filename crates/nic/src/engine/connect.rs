@@ -4,17 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use openmrc_transport::mrc::{
-    self, CcProfile, PathConfig, PathModel, QpConfig, RequestorConfig, RequestorOptions, ResponderConfig,
-    SackBatching,
-};
+use openmrc_transport::mrc::{self, CcProfile, PathConfig, PathModel, QpConfig, SackBatching};
 use openmrc_transport::node::Place;
 use openmrc_transport::{Span, Time};
 use openmrc_wire::{MAX_HEADER_LEN, Psn, encap, icrc, ip, udp};
 
 use super::Engine;
 use super::verbs::QpLink;
-use crate::attr::{DEFAULT_EXP_CNT, DEFAULT_PATH_MTU, DEFAULT_TIMEOUT, QpAttr};
+use crate::attr::{DEFAULT_PATH_MTU, DEFAULT_TIMEOUT, QpAttr};
 use crate::config::DeviceConfig;
 use crate::error::{Error, Result};
 use crate::port::Port;
@@ -61,22 +58,15 @@ impl Engine {
     }
 
     /// The configuration for the transport. Defaults that are not the specification's are explained in [`QpAttr`].
-    pub(super) fn transport_config(&self, place: Place, attr: &QpAttr, paths: &Paths) -> Result<QpConfig> {
+    pub(super) fn transport_config(&self, place: Place, given: &QpAttr, paths: &Paths) -> Result<QpConfig> {
         let io = self.io(place)?;
+        let mut attr = QpAttr::defaults();
+        attr.update(given);
         let path_mtu = attr.path_mtu.unwrap_or(DEFAULT_PATH_MTU);
-        let CcProfileConfig { cc, model } = match attr.cc_profile_id.unwrap_or(0) {
-            0 => default_cc(&self.config, path_mtu),
-            id => self.profiles.cc.get(id)?,
+        let CcProfileConfig { cc, model } = match attr.cc_profile_id {
+            None | Some(0) => default_cc(&self.config, path_mtu),
+            Some(id) => self.profiles.cc.get(id)?,
         };
-        let psn = |name: &str, value: u32| match value < 1 << Psn::BITS {
-            true => Ok(Psn::new(value)),
-            false => Err(Error::invalid(format!("{name} must be below 2^24, not {value}"))),
-        };
-        if let Some(timeout @ 25..) = attr.timeout {
-            return Err(Error::invalid(format!("timeout must be 0 to 24, not {timeout}")));
-        }
-        let requestor = RequestorConfig::default();
-        let responder = ResponderConfig::default();
         let paths = PathConfig {
             active: paths.active,
             backup: paths.backup,
@@ -87,36 +77,29 @@ impl Engine {
             ..PathConfig::new(Arc::clone(&paths.profile), model)
         };
         let mut config = QpConfig::new(io.shared.num, attr.dest_qp_num.unwrap_or_default(), paths, cc);
-        config.path_mtu = path_mtu;
-        config.caps = attr.caps.unwrap_or(config.caps);
-        config.seed = attr.seed.unwrap_or(self.seed ^ u64::from(io.shared.num) << 32);
-        config.requestor = RequestorConfig {
-            sq_psn: psn("sq_psn", attr.sq_psn.unwrap_or(0))?,
-            mpr: attr.mpr.unwrap_or(requestor.mpr),
-            max_wimm: attr.max_wimm.unwrap_or(requestor.max_wimm),
-            max_send_wr: io.shared.cap.max_send_wr as usize,
-            timeout: QpConfig::timeout_from_exponent(attr.timeout.unwrap_or(DEFAULT_TIMEOUT)),
-            linear_cnt: attr.linear_cnt.unwrap_or(requestor.linear_cnt),
-            exp_cnt: attr.exp_cnt.unwrap_or(DEFAULT_EXP_CNT),
-            keepalive: attr.keepalive_ms.filter(|&ms| ms > 0).map(|ms| Span::from_millis(ms.into())),
-            peer_waits: attr.receive_wait_ms.is_some_and(|ms| ms > 0),
-            options: RequestorOptions {
-                dfc: attr.dfc.unwrap_or(self.config.choices.requestor.dfc),
-                ..self.config.choices.requestor
-            },
+        config.seed = self.seed ^ u64::from(io.shared.num) << 32;
+        config.requestor.max_send_wr = io.shared.cap.max_send_wr as usize;
+        config.requestor.options = self.config.choices.requestor;
+        config.responder.options = self.config.choices.responder;
+        config.responder.ack_every_bytes = self.config.sacks.every_bytes;
+        config.responder.ack_delay = span(self.config.sacks.delay);
+        config.responder.batching = match self.config.choices.answers_behind_data {
+            true => SackBatching::BehindData,
+            false => SackBatching::Turn,
         };
-        config.responder = ResponderConfig {
-            rq_psn: psn("rq_psn", attr.rq_psn.unwrap_or(0))?,
-            mpr_dest: attr.mpr_dest.unwrap_or(responder.mpr_dest),
-            max_wimm_dest: attr.max_wimm_dest.unwrap_or(responder.max_wimm_dest),
-            ack_every_bytes: self.config.sacks.every_bytes,
-            ack_delay: span(self.config.sacks.delay),
-            batching: match self.config.choices.answers_behind_data {
-                true => SackBatching::BehindData,
-                false => SackBatching::Turn,
-            },
-            options: self.config.choices.responder,
-        };
+        macro_rules! set {
+            ($to:expr, $($name:ident),*) => { $(if let Some(value) = attr.$name { $to.$name = value; })* };
+        }
+        set!(config, path_mtu, caps, seed);
+        set!(config.requestor, mpr, max_wimm, linear_cnt, exp_cnt);
+        set!(config.requestor.options, dfc);
+        set!(config.responder, mpr_dest, max_wimm_dest);
+        config.requestor.sq_psn = Psn::new(attr.sq_psn.unwrap_or(0));
+        config.responder.rq_psn = Psn::new(attr.rq_psn.unwrap_or(0));
+        config.requestor.timeout = QpConfig::timeout_from_exponent(attr.timeout.unwrap_or(DEFAULT_TIMEOUT));
+        config.requestor.keepalive =
+            attr.keepalive_ms.filter(|&ms| ms > 0).map(|ms| Span::from_millis(ms.into()));
+        config.requestor.peer_waits = attr.receive_wait_ms.is_some_and(|ms| ms > 0);
         config.acks_immediates = self.config.choices.acks_immediates;
         Ok(config)
     }

@@ -9,7 +9,7 @@ use openmrc_transport::{Fatal, PathEntry, PortSet, Time};
 
 use super::Engine;
 use super::verbs::QpIo;
-use crate::attr::{DEFAULT_TIMEOUT, QpAttr, QpCap};
+use crate::attr::{DEFAULT_ACCESS, DEFAULT_TIMEOUT, QpAttr, QpCap};
 use crate::completion_ring::CqShared;
 use crate::error::{Error, Result};
 use crate::events::AsyncEvent;
@@ -52,6 +52,7 @@ impl Engine {
         let now = sys::now();
         let io = self.io(place)?;
         check_transition(io.shared.state(), to, attr.mask())?;
+        attr.check()?;
         let mut merged = io.attr.clone();
         merged.update(attr);
         match to {
@@ -65,7 +66,7 @@ impl Engine {
             }
         }
         let io = self.io_mut(place)?;
-        io.access = merged.access.unwrap_or(Access::REMOTE_WRITE);
+        io.access = merged.access.unwrap_or(DEFAULT_ACCESS);
         io.shared.peer_num.store(merged.dest_qp_num.unwrap_or_default(), Ordering::Relaxed);
         io.attr = merged;
         io.shared.set_state(to);
@@ -140,8 +141,10 @@ impl Engine {
         exp_cnt: Option<u8>,
     ) -> Result<()> {
         let io = self.io_mut(place)?;
+        let retries = QpAttr { timeout, linear_cnt, exp_cnt, ..QpAttr::default() };
+        retries.check()?;
         let mut merged = io.attr.clone();
-        merged.update(&QpAttr { timeout, linear_cnt, exp_cnt, ..QpAttr::default() });
+        merged.update(&retries);
         let (_, paths) = self.profiles.of_attributes(&merged)?;
         let config = self.transport_config(place, &merged, &paths)?;
         config.validate()?;

@@ -4,23 +4,20 @@
 
 use std::sync::Arc;
 
-use openmrc_nic::attr::{DEFAULT_EXP_CNT, DEFAULT_TIMEOUT};
-use openmrc_nic::{QpCap, config, limits};
-use openmrc_transport::mrc::{
-    CcProfile, PATH_MTU_RANGE, PSNS_PER_MPR, PathConfig, PathModel, QpConfig, RequestorConfig,
-    ResponderConfig, RetrySchedule,
-};
+use openmrc_nic::{QpAttr, QpCap, config, limits};
+use openmrc_transport::mrc::{PATH_MTU_RANGE, PSNS_PER_MPR, PathConfig, PathModel, QpConfig, RetrySchedule};
 use openmrc_transport::{EvProfile, PathEntry, Span};
 use openmrc_wire::Ev;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// The transport's default configuration of a queue pair. Its one path and its congestion control are placeholders.
-fn qp_config() -> QpConfig {
+use super::attr::attribute_fields;
+
+/// The transport's default paths, with placeholders for the path and its model.
+fn path_config() -> PathConfig {
     let path = PathEntry { ev: Ev(1), port: 0 };
     let profile = EvProfile::new(&[path]).unwrap_or_else(|_| unreachable!("one path on port 0 is a profile"));
-    let paths = PathConfig::new(Arc::new(profile), PathModel::new(Span::from_micros(1), false));
-    QpConfig::new(1, 1, paths, Arc::new(CcProfile::FixedWindow(1)))
+    PathConfig::new(Arc::new(profile), PathModel::new(Span::from_micros(1), false))
 }
 
 /// How long a peer is silent before a queue pair with these attributes fails, seconds; `None` is for ever.
@@ -32,15 +29,13 @@ fn retry_seconds(timeout: u8, linear_cnt: u8, exp_cnt: u8) -> Option<f64> {
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
-    let (config, requestor, responder) =
-        (qp_config(), RequestorConfig::default(), ResponderConfig::default());
     let qp = PyDict::new(py);
-    qp.set_item("path_mtu", config.path_mtu)?;
-    qp.set_item("mpr", requestor.mpr)?;
-    qp.set_item("mpr_dest", responder.mpr_dest)?;
-    qp.set_item("max_wimm", requestor.max_wimm)?;
-    qp.set_item("max_wimm_dest", responder.max_wimm_dest)?;
-    qp.set_item("ev_active", config.paths.active)?;
+    for (name, value) in attribute_fields(py, &QpAttr::defaults())? {
+        if !value.is_none() {
+            qp.set_item(name, value)?;
+        }
+    }
+    qp.set_item("ev_active", path_config().active)?;
     let default = QpCap::default();
     let cap = PyDict::new(py);
     cap.set_item("max_send_wr", default.max_send_wr)?;
@@ -64,9 +59,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     device.set_item("max_recv_wr", QpCap::MAX.max_recv_wr)?;
     device.set_item("max_send_sge", QpCap::MAX.max_send_sge)?;
     device.set_item("max_inline_data", QpCap::MAX.max_inline_data)?;
-    qp.set_item("timeout", DEFAULT_TIMEOUT)?;
-    qp.set_item("linear_cnt", requestor.linear_cnt)?;
-    qp.set_item("exp_cnt", DEFAULT_EXP_CNT)?;
     module.add_function(wrap_pyfunction!(retry_seconds, module)?)?;
     module.add("DEVICE_LIMITS", device)?;
     module.add("QP_DEFAULTS", qp)?;

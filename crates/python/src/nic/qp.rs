@@ -1,13 +1,14 @@
-//! Queue pairs: states and attributes. Posting is in `post`.
+//! Queue pairs: states and counters. Attributes are in `attr`, posting is in `post`.
 
-use openmrc_nic::{self as nic, Access, QpAttr, QpState};
+use openmrc_nic::{self as nic, QpState};
 use openmrc_transport::PathEntry;
-use openmrc_transport::mrc::{Capabilities, EvState};
+use openmrc_transport::mrc::EvState;
 use openmrc_wire::Ev;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::convert::{address_pairs, optional, port_list, socket_addresses};
+use super::attr::{attribute_fields, attributes};
+use super::convert::port_list;
 use super::error::{OrRaise, refused};
 use super::memory::MemoryRegion;
 use super::post::{self, Offsets};
@@ -157,81 +158,6 @@ impl QueuePair {
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.0.destroy());
     }
-}
-
-fn attributes(from: &Bound<'_, PyAny>) -> PyResult<QpAttr> {
-    let access = match optional!(from, "access", "a combination of AccessFlags")? {
-        None => None,
-        Some(bits) => Some(Access::from_bits(bits).ok_or_else(|| {
-            refused(format!("access is {bits}: a combination of LOCAL_WRITE and REMOTE_WRITE is allowed"))
-        })?),
-    };
-    let caps: Option<u8> = optional!(from, "caps", "a combination of Capabilities")?;
-    let remote: Option<Vec<(String, u16)>> =
-        optional!(from, "remote", "a list of (address, UDP port), one per port of the peer,")?;
-    Ok(QpAttr {
-        access,
-        dest_qp_num: optional!(from, "dest_qp_num", "1 to 16777215")?,
-        rq_psn: optional!(from, "rq_psn", "0 to 16777215")?,
-        sq_psn: optional!(from, "sq_psn", "0 to 16777215")?,
-        remote: remote.map(socket_addresses).transpose()?,
-        path_mtu: optional!(from, "path_mtu", "256 to 8192")?,
-        mpr: optional!(from, "mpr", "1 to 255")?,
-        mpr_dest: optional!(from, "mpr_dest", "1 to 255")?,
-        max_wimm: optional!(from, "max_wimm", "1 to 16384")?,
-        max_wimm_dest: optional!(from, "max_wimm_dest", "1 to 16384")?,
-        timeout: optional!(from, "timeout", "0 to 24")?,
-        linear_cnt: optional!(from, "linear_cnt", "0 to 7")?,
-        exp_cnt: optional!(from, "exp_cnt", "0 to 25")?,
-        keepalive_ms: optional!(from, "keepalive_ms", "0 to 4294967295")?,
-        receive_wait_ms: optional!(from, "receive_wait_ms", "0 to 4294967295")?,
-        caps: caps.map(|bits| Capabilities {
-            trim_nack: bits & 1 != 0,
-            dynamic_mpr: bits & 2 != 0,
-            service_time: bits & 4 != 0,
-            overflow_reports: bits & 8 != 0,
-        }),
-        dfc: optional!(from, "dfc", "True or False")?,
-        ev_profile_id: optional!(from, "ev_profile_id", "0 to 65535")?,
-        cc_profile_id: optional!(from, "cc_profile_id", "0 to 65535")?,
-        seed: optional!(from, "seed", "0 to 2^64 - 1")?,
-    })
-}
-
-fn attribute_fields<'py>(py: Python<'py>, attr: &QpAttr) -> PyResult<Bound<'py, PyDict>> {
-    let out = PyDict::new(py);
-    out.set_item("access", attr.access.map(Access::bits))?;
-    out.set_item("remote", attr.remote.as_deref().map(address_pairs))?;
-    let bits = |caps: Capabilities| {
-        u8::from(caps.trim_nack)
-            | u8::from(caps.dynamic_mpr) << 1
-            | u8::from(caps.service_time) << 2
-            | u8::from(caps.overflow_reports) << 3
-    };
-    out.set_item("caps", attr.caps.map(bits))?;
-    macro_rules! same {
-        ($($name:ident),*) => { $(out.set_item(stringify!($name), attr.$name)?;)* };
-    }
-    same!(
-        dest_qp_num,
-        rq_psn,
-        sq_psn,
-        path_mtu,
-        mpr,
-        mpr_dest,
-        max_wimm,
-        max_wimm_dest,
-        timeout,
-        linear_cnt,
-        exp_cnt,
-        keepalive_ms,
-        receive_wait_ms,
-        dfc,
-        ev_profile_id,
-        cc_profile_id,
-        seed
-    );
-    Ok(out)
 }
 
 fn cap_fields(py: Python<'_>, cap: nic::QpCap) -> PyResult<Bound<'_, PyDict>> {

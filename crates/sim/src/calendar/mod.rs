@@ -1,6 +1,6 @@
 //! The event queue: a calendar whose slots are no wider than the shortest delay between two nodes.
 //! So what happens at one node in a slot cannot affect another node before the slot ends, and the events of a slot are
-//! taken node by node. Reasons and figures: docs/decisions.md, "The simulator's fast queues and its order of events".
+//! taken node by node. Why: docs/decisions.md, "Events of a slot are handled node by node".
 
 mod open_page;
 mod pages;

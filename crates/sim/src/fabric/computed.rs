@@ -1,6 +1,6 @@
 //! The computed port model: a packet's departure is computed when it arrives, so that a packet costs one event a hop
-//! (docs/spec/congestion.md, "Switch settings"). Where it is exact and where it approximates: docs/decisions.md, "The
-//! simulator's fast queues and its order of events".
+//! (docs/spec/congestion.md, "Switch settings"). Where it is exact and where it approximates: docs/decisions.md, "Fast
+//! queues, and the order of events".
 
 use std::collections::VecDeque;
 

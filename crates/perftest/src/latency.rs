@@ -8,7 +8,7 @@ use openmrc_nic::{
     monotonic_ns,
 };
 
-use super::checks::{Target, check_size, check_status};
+use crate::ends::{Target, check_size, check_status};
 
 /// The role of this side.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use openmrc_nic::{
 };
 use smallvec::SmallVec;
 
-use super::checks::{Target, check_size, check_status};
+use crate::ends::{Target, check_size, check_status};
 
 /// Completions taken from the queue at once.
 const POLL: usize = 256;
