@@ -44,6 +44,8 @@ def directory(tmp_path_factory):
     for example in ("lab", "planned-fabric"):
         assert run("example", example, cwd=where).returncode == 0
     assert run("config", "lab.yaml", "--platform", "frr", "--out", "verified", cwd=where).returncode == 0
+    step = ("--model", "llama3-8b", "--gpus", 2, "--dp", 2, "--out", "step.jsonl")
+    assert run("workload", "generate", *step, cwd=where).returncode == 0
     return where
 
 

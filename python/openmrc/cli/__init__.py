@@ -185,6 +185,9 @@ _GROUPS: dict[str, dict[str, Subcommand]] = {
         "sweep": Subcommand(
             "openmrc.cli.sweep:sweep", "Run a grid of simulated scenarios on all cores or a cluster."
         ),
+        "workload": Subcommand(
+            "openmrc.cli.workload:workload", "Generate, check and run what the ranks of a training job send."
+        ),
         "reproduce": Subcommand(
             "openmrc.cli.reproduce:reproduce",
             "Simulate the published results of MRC and compare them with ours.",

@@ -57,6 +57,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "simulate": ("openmrc simulate --hosts 64", "openmrc simulate planned-fabric.yaml --report report.html"),
     "compare": ("openmrc compare planned-fabric.yaml --transports mrc,rocev2:qps=8",),
     "sweep": ("openmrc sweep incast.yaml --out points.csv",),
+    "workload generate": (
+        "openmrc workload generate --model llama3-8b --gpus 16 --tp 8 --pp 2 --microbatches 4 -o step.jsonl",
+    ),
+    "workload show": ("openmrc workload show step.jsonl",),
+    "workload run": ("openmrc workload run step.jsonl",),
+    "workload check": ("openmrc workload check step.jsonl",),
     "reproduce": ("openmrc reproduce --only P4 --seeds 1",),
     "bench-collective": ("openmrc bench-collective all_reduce --ranks 2 --maxbytes 1M",),
     "tune": ("openmrc tune --ranks 2 --out tuning.json",),

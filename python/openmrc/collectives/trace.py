@@ -19,13 +19,7 @@ from pathlib import Path
 from openmrc.collectives.communicator import Communicator
 from openmrc.collectives.records import Record
 from openmrc.files import write_bytes, write_text
-
-_VERSION = b"0.0.4"
-_COMP, _SEND, _RECV, _COLL = 4, 5, 6, 7
-_COMM_TYPES = {
-    "all_reduce": 0, "reduce": 1, "all_gather": 2, "gather": 3, "scatter": 4, "broadcast": 5, "all_to_all": 6,
-    "reduce_scatter": 7, "barrier": 9,
-}  # fmt: skip
+from openmrc.workload import chakra
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +70,7 @@ def encode(rank: int, done: Sequence[tuple[Group, Record]]) -> bytes:
         rank: The rank in the job.
         done: What it has done, each with the group in which it did so.
     """
-    out = bytearray()
-    out += _block(_field(1, _VERSION))
-    for node in _nodes(rank, done):
-        out += _block(node)
-    return bytes(out)
+    return chakra.encode(_nodes(rank, done))
 
 
 def _nodes(rank: int, done: Sequence[tuple[Group, Record]]) -> Iterator[bytes]:
@@ -105,12 +95,12 @@ def _nodes(rank: int, done: Sequence[tuple[Group, Record]]) -> Iterator[bytes]:
         gap = round((called - since) * 1e6)
         if gap > 0:
             number += 1
-            yield _node(number, "compute", _COMP, after, since - begin, gap)
+            yield chakra.node(number, "compute", chakra.COMP, after, round((since - begin) * 1e6), gap)
             after = [number]
         number += 1
         what, attributes = _communication(rank, group, record)
         took = round(record.seconds * 1e6)
-        yield _node(number, record.name, what, after, called - begin, took, attributes)
+        yield chakra.node(number, record.name, what, after, round((called - begin) * 1e6), took, attributes)
         ended.append((record.end, number))
         since = called
 
@@ -124,57 +114,13 @@ def _communication(rank: int, group: Group, record: Record) -> tuple[int, dict[s
         tag = zlib.crc32(f"{group.name}/{record.tag}".encode()) & 0x7FFFFFFF
         ends = (rank, peer) if record.name == "send" else (peer, rank)
         found = {"comm_src": ends[0], "comm_dst": ends[1], "comm_tag": tag, "comm_size": record.nbytes}
-        return (_SEND if record.name == "send" else _RECV), dict(found)
+        return (chakra.SEND if record.name == "send" else chakra.RECV), dict(found)
     nbytes = record.nbytes
     if record.name == "all_gather":
         nbytes //= size
     elif record.name == "all_to_all" and size > 1:
         nbytes = nbytes * size // (size - 1)  # What stays at the rank is not sent.
-    attributes: dict[str, int | str] = {"comm_type": _COMM_TYPES[record.name], "comm_size": nbytes}
+    attributes: dict[str, int | str] = {"comm_type": chakra.COMM_TYPES[record.name], "comm_size": nbytes}
     attributes |= {"root": record.peer} if record.peer else {}
     attributes |= {"pg_name": group.name} if group.name else {}
-    return _COLL, attributes | {"algorithm": record.algorithm}
-
-
-def _node(
-    number: int,
-    name: str,
-    kind: int,
-    after: Sequence[int],
-    begin: float,
-    took_us: int,
-    attributes: dict[str, int | str] | None = None,
-) -> bytes:
-    out = _number(1, number) + _field(2, name.encode()) + _number(3, kind)
-    if after:
-        out += _field(5, b"".join(map(_varint, after)))
-    out += _number(6, round(begin * 1e6)) + _number(7, took_us)
-    for key, value in {"is_cpu_op": 0, **(attributes or {})}.items():
-        # bool_val, int64_val, string_val; a value of a oneof is written even if it is 0.
-        if isinstance(value, str):
-            what = _field(29, value.encode())
-        else:
-            what = _varint((27 if key == "is_cpu_op" else 9) << 3) + _varint(value)
-        out += _field(10, _field(1, key.encode()) + what)
-    return out
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _block(data: bytes) -> bytes:
-    return _varint(len(data)) + data
-
-
-def _field(number: int, data: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _block(data)
-
-
-def _number(field: int, value: int) -> bytes:
-    return _varint(field << 3) + _varint(value) if value else b""
+    return chakra.COLL, attributes | {"algorithm": record.algorithm}

@@ -1,0 +1,229 @@
+"""``openmrc workload``: what the ranks of a training job compute and send."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from openmrc.cli import _common, _complete
+from openmrc.units import parse_rate, size
+
+if TYPE_CHECKING:
+    from openmrc.workload import Row, Volume, Workload
+    from openmrc.workload.layout import Schedule
+
+_MODELS = "gpt3-175b|llama3-8b|llama3-70b|llama3-405b|mixtral-8x7b|mixtral-8x22b|deepseek-v3"
+_GPUS = "a100|h100|b200|gb200"
+_SCHEDULES = "1f1b|interleaved"
+
+workload = typer.Typer(add_completion=False, no_args_is_help=True)
+
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A workload, as generate writes it.")]
+RateOption = Annotated[
+    str, typer.Option("--rate", metavar="RATE", help="What a rank's NIC sends, over all its ports.")
+]
+
+
+@workload.callback()
+def group() -> None:
+    """Workloads: what each rank of a training job computes, sends and receives, and in which order."""
+
+
+@workload.command("generate")
+def generate(
+    model: Annotated[
+        str,
+        typer.Option(
+            metavar="MODEL",
+            help=f"One of {_MODELS.replace('|', ', ')}.",
+            autocompletion=_complete.choices(*_MODELS.split("|")),
+        ),
+    ],
+    gpus: Annotated[int, typer.Option(metavar="N", help="Ranks: one GPU with one NIC each.")],
+    out: Annotated[Path, _common.out_option("FILE", "File to write, JSON Lines.")],
+    tp: Annotated[int, typer.Option(help="Tensor-parallel size, with sequence parallelism.")] = 1,
+    pp: Annotated[int, typer.Option(help="Pipeline stages.")] = 1,
+    dp: Annotated[
+        int | None, typer.Option(help="Replicas; default what is left of the ranks.", metavar="N")
+    ] = None,
+    ep: Annotated[int, typer.Option(help="Ranks over which the experts of a layer are spread.")] = 1,
+    microbatches: Annotated[int, typer.Option(help="Microbatches of a replica in a step.")] = 1,
+    microbatch: Annotated[int, typer.Option(help="Sequences of a microbatch.")] = 1,
+    schedule: Annotated[
+        str,
+        typer.Option(
+            metavar=_SCHEDULES,
+            help="Order of the pipeline.",
+            autocompletion=_complete.choices(*_SCHEDULES.split("|")),
+        ),
+    ] = "1f1b",
+    chunks: Annotated[
+        int, typer.Option(help="Of the schedule interleaved: parts of the model at each stage.")
+    ] = 1,
+    gpu: Annotated[
+        str,
+        typer.Option(
+            metavar=_GPUS,
+            help="Accelerator: how fast it computes, and its scale-up domain.",
+            autocompletion=_complete.choices(*_GPUS.split("|")),
+        ),
+    ] = "h100",
+    domain: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Ranks of a scale-up domain; default that of the accelerator, 1: none."
+        ),
+    ] = None,
+    json: _common.JsonOption = False,
+) -> None:
+    """Write a training step of a published transformer: one program for each rank."""
+    from openmrc.workload import Layout, preset, save
+    from openmrc.workload import generate as make
+
+    if schedule not in _SCHEDULES.split("|"):
+        raise typer.BadParameter(f"--schedule {schedule}: not one of {_SCHEDULES.replace('|', ', ')}")
+    if dp is None:
+        dp = max(gpus // (tp * pp), 1) if tp > 0 and pp > 0 else 1
+    layout = Layout(gpus, tp, pp, dp, ep, microbatches, microbatch, cast("Schedule", schedule), chunks)
+    step = make(preset(model), layout, gpu=gpu, domain=domain)
+    save(step, out)
+    figures = {"file": out, "ranks": gpus, "programs": len(step.programs), "nodes": step.nodes()}
+    if json:
+        _common.print_json(figures)
+    else:
+        _common.console().print(
+            f"{out}: {gpus:,} ranks, {len(step.programs)} programs, {step.nodes():,} nodes;"
+            f" look at it with: openmrc workload show {out}"
+        )
+
+
+@workload.command("show")
+def show(file: FileArgument, rate: RateOption = "800G", json: _common.JsonOption = False) -> None:
+    """Show counts, bytes of a rank by kind, and the least time that computing and sending need."""
+    from openmrc.workload import require, volume
+
+    found = _load(file)
+    require(found, file)
+    figures = volume(found, parse_rate(rate) / 1e9)
+    if json:
+        _common.print_json(figures.to_dict())
+        return
+    groups = ", ".join(f"{count:,} {role}" for role, count in sorted(figures.groups.items())) or "none"
+    console = _common.console()
+    console.print(f"{figures.ranks:,} ranks, {figures.nodes:,} nodes; groups: {groups}")
+    rows = [_row(each.ranks, each.first, row) for each in figures.classes for row in each.rows]
+    _common.print_table(
+        ["ranks like", "ranks", "kind", "group", "size", "nodes", "sent by a rank", "over", "ms"],
+        rows,
+        left=1,
+    )
+    for line in _summary(figures):
+        console.print(line)
+
+
+@workload.command("check")
+def check(file: FileArgument, json: _common.JsonOption = False) -> None:
+    """Check that a workload can run: groups, peers, sizes, what ranks agree on, cycles, deadlocks."""
+    from openmrc.workload import problems
+
+    found = _load(file)
+    wrong = list(problems(found))
+    if json:
+        listed = [
+            {"rank": each.rank, "node": each.node, "field": each.field, "message": each.message}
+            for each in wrong
+        ]
+        _common.print_json({"file": file, "ranks": len(found.ranks), "problems": listed})
+    elif wrong:
+        more = f"; and {len(wrong) - 1:,} more, see --json" if len(wrong) > 1 else ""
+        _common.print_error(f"{file}: {wrong[0]}{more}")
+    else:
+        _common.console().print(f"{file}: {len(found.ranks):,} ranks, {found.nodes():,} nodes: it can run")
+    if wrong:
+        raise typer.Exit(_common.EXIT_FAILURE)
+
+
+@workload.command("run")
+def run(
+    file: FileArgument,
+    scenario: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SCENARIO.yaml",
+            help="Fabric, transport and faults; its traffic is replaced. Default: as many hosts as ranks on 8"
+            " planes, MRC.",
+        ),
+    ] = None,
+    json: _common.JsonOption = False,
+) -> None:
+    """Run a workload on a fabric in virtual time, packet by packet: step time and exposed communication.
+
+    Rank i is host i. Ctrl-C ends the run and prints what is known so far.
+    """
+    from openmrc import sim
+    from openmrc.cli._simulation import contents_of, progress
+    from openmrc.workload import require
+    from openmrc.workload import run as simulate
+
+    found = _load(file)
+    require(found, file)
+    fabric = None if scenario is None else sim.load(scenario)
+    with contents_of(scenario), progress() as advance:
+        done = simulate(found, fabric, advance)
+    if json:
+        _common.print_json(done.to_dict())
+    else:
+        rows = [
+            ["step", _ms(done.step_us), ""],
+            ["without a network", _ms(done.ideal_us), "computing, scale-up domains, waiting for stages"],
+            [
+                "exposed communication",
+                _ms(done.exposed_us),
+                f"{done.exposed_us / done.step_us:.1%} of the step",
+            ]
+            if done.finished
+            else ["so far", "", "the step has not ended"],
+            ["computing", _ms(done.compute_us), "of the busiest rank"],
+        ]
+        _common.print_table(["", "ms", ""], rows, prose=True)
+        packets, again = (done.results.totals[name] for name in ("data_packets", "retransmits"))
+        _common.console().print(f"{packets:,} data packets, {again:,} sent again")
+    if done.results.interrupted:
+        raise typer.Exit(_common.EXIT_INTERRUPTED)
+    if not done.finished:
+        _common.print_error(f"the step has not ended after {_ms(done.step_us)} ms of virtual time")
+        raise typer.Exit(_common.EXIT_FAILURE)
+
+
+def _ms(micros: float) -> str:
+    return f"{micros / 1e3:,.3f}"
+
+
+def _load(file: Path) -> "Workload":
+    from openmrc.workload import load
+
+    return load(file)
+
+
+def _row(ranks: int, first: int, row: "Row") -> list[str]:
+    return [
+        str(first),
+        f"{ranks:,}",
+        row.operation or row.kind,
+        row.group or "-",
+        str(row.size) if row.kind == "collective" else "-",
+        f"{row.nodes:,}",
+        size(row.bytes_sent) if row.bytes_sent else "-",
+        ("scale-up" if row.inside else "fabric") if row.bytes_sent else "-",
+        f"{row.ns / 1e6:,.3f}" if row.ns else "-",
+    ]
+
+
+def _summary(figures: "Volume") -> list[str]:
+    return [
+        f"all ranks send {size(figures.fabric_bytes)} over the fabric and {size(figures.inside_bytes)} within"
+        " scale-up domains",
+        f"link bound: {figures.link_ns / 1e6:,.3f} ms at {figures.rate_gbps:g} Gb/s a rank",
+        f"without a network: {figures.ideal_ns / 1e6:,.3f} ms, of which the busiest rank computes"
+        f" {figures.compute_ns / 1e6:,.3f} ms",
+    ]

@@ -1,0 +1,47 @@
+"""Workloads: what each rank of a training job computes and sends, from a model's description or from files.
+
+>>> from openmrc import workload
+>>> layout = workload.Layout(gpus=16, tensor=8, pipeline=2, microbatches=4)
+>>> step = workload.generate(workload.preset("llama3-8b"), layout)
+>>> len(step.ranks), list(workload.problems(step))
+(16, [])
+>>> figures = workload.volume(step)
+>>> figures.ranks
+16
+"""
+
+from openmrc.workload.check import Problem, problems, require
+from openmrc.workload.file import load, save
+from openmrc.workload.generate import generate
+from openmrc.workload.layout import Layout
+from openmrc.workload.models import GPUS, PRESETS, Experts, Gpu, Latent, Model, preset
+from openmrc.workload.program import Node, Rank, Workload, bytes_sent
+from openmrc.workload.run import Run, run
+from openmrc.workload.volume import Class, Row, Volume, volume
+
+__all__ = [
+    "GPUS",
+    "PRESETS",
+    "Class",
+    "Experts",
+    "Gpu",
+    "Latent",
+    "Layout",
+    "Model",
+    "Node",
+    "Problem",
+    "Rank",
+    "Row",
+    "Run",
+    "Volume",
+    "Workload",
+    "bytes_sent",
+    "generate",
+    "load",
+    "preset",
+    "problems",
+    "require",
+    "run",
+    "save",
+    "volume",
+]

@@ -1,0 +1,138 @@
+"""How a model is spread over ranks: groups, and the layers of each pipeline stage.
+
+Ranks are counted as Megatron-LM does by default: tensor-parallel position fastest, then data, then pipeline;
+experts are spread over the consecutive ranks of a stage.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from openmrc.errors import ArgumentError
+from openmrc.workload.models import Model
+
+Schedule = Literal["1f1b", "interleaved"]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Sizes of the parallel dimensions, and what a step does."""
+
+    gpus: int
+    tensor: int = 1
+    pipeline: int = 1
+    data: int = 1
+    expert: int = 1
+    microbatches: int = 1
+    """Microbatches of a replica in a step."""
+    microbatch: int = 1
+    """Sequences of a microbatch."""
+    schedule: Schedule = "1f1b"
+    chunks: int = 1
+    """Of the interleaved schedule: parts of the model at each stage (virtual stages)."""
+
+    def check(self, model: Model) -> None:
+        """Refuses a layout that does not divide ranks, heads, layers, experts or microbatches.
+
+        Raises:
+            ArgumentError: names the field, its value and what it has to divide.
+        """
+        for name in ("gpus", "tensor", "pipeline", "data", "expert", "microbatches", "microbatch", "chunks"):
+            if getattr(self, name) < 1:
+                raise ArgumentError(f"{name}: {getattr(self, name)} is less than 1")
+        product = self.tensor * self.pipeline * self.data
+        if product != self.gpus:
+            raise ArgumentError(
+                f"gpus: {self.gpus} ranks are not tensor {self.tensor} x pipeline {self.pipeline} x"
+                f" data {self.data} = {product}"
+            )
+        for what, count in [
+            ("attention heads", model.heads),
+            ("key-value heads", 0 if model.latent else model.key_value_heads),
+            ("tokens of a sequence", model.sequence),
+        ]:
+            if count % self.tensor:
+                raise ArgumentError(f"tensor: {self.tensor} does not divide the {count} {what}")
+        self._check_experts(model)
+        if self.schedule == "1f1b" and self.chunks != 1:
+            raise ArgumentError(f"chunks: {self.chunks} need the schedule interleaved, 1f1b has 1")
+        if self.schedule == "interleaved" and self.microbatches % self.pipeline:
+            raise ArgumentError(
+                f"microbatches: {self.microbatches} are not a multiple of pipeline {self.pipeline}, as the"
+                " schedule interleaved needs"
+            )
+        self.layers(model)
+
+    def _check_experts(self, model: Model) -> None:
+        if model.experts is None:
+            if self.expert != 1:
+                raise ArgumentError(f"expert: {self.expert}, but the model is dense: it has no experts")
+            return
+        if model.experts.count % self.expert:
+            raise ArgumentError(f"expert: {self.expert} does not divide the {model.experts.count} experts")
+        if self.tensor * self.data % self.expert:
+            raise ArgumentError(
+                f"expert: {self.expert} does not divide the {self.tensor * self.data} ranks of a stage"
+            )
+
+    def layers(self, model: Model) -> list[range]:
+        """The layers of each part of the model, parts in the order in which a token passes them.
+
+        Stage ``i`` holds the parts ``i``, ``i + pipeline``, and so on. Where the layers do not divide
+        evenly, the ends have ``model.ends`` fewer, as embedding and head take their time.
+
+        Raises:
+            ArgumentError: if the layers do not divide even so.
+        """
+        parts = self.pipeline * self.chunks
+        first, last = (0, 0) if model.layers % parts == 0 else model.ends
+        each, rest = divmod(model.layers + first + last, parts)
+        if rest or each <= max(first, last):
+            raise ArgumentError(
+                f"pipeline: {model.layers} layers do not divide into {parts} parts"
+                f" (pipeline {self.pipeline} x chunks {self.chunks}), nor with {sum(model.ends)} fewer"
+                " at the ends"
+            )
+        edges = [0, *(each * part - first for part in range(1, parts)), model.layers]
+        return [range(*pair) for pair in pairwise(edges)]
+
+    def stage(self, rank: int) -> int:
+        """The pipeline stage of a rank."""
+        return rank // (self.tensor * self.data)
+
+    def groups(self, model: Model) -> dict[str, list[list[int]]]:
+        """Ranks of the groups of more than one rank, by role: tp, dp, ep; edp: replicas of an expert."""
+        t, width = self.tensor, self.tensor * self.data
+        found: dict[str, list[list[int]]] = {"tp": [], "dp": [], "ep": [], "edp": []}
+        for base in range(0, self.gpus, width):
+            stage = range(base, base + width)
+            found["tp"] += [list(stage[at : at + t]) for at in range(0, width, t)]
+            found["dp"] += [list(stage[at::t]) for at in range(t)]
+            found["ep"] += [list(stage[at : at + self.expert]) for at in range(0, width, self.expert)]
+            found["edp"] += [list(stage[at :: self.expert]) for at in range(self.expert)]
+        if model.experts is None:
+            del found["ep"], found["edp"]
+        return {role: groups for role, groups in found.items() if len(groups[0]) > 1}
+
+
+def order(layout: Layout, stage: int) -> list[tuple[bool, int, int]]:
+    """What a stage does, in order: whether it is a forward pass, the chunk, the microbatch.
+
+    1F1B (arXiv 2006.09503) and its interleaved form (arXiv 2104.04473, as in Megatron-LM).
+    """
+    p, m, v = layout.pipeline, layout.microbatches, layout.chunks
+    plain = p - 1 - stage
+    warm_up = min(m * v, plain if v == 1 else 2 * plain + (v - 1) * p)
+    total = m * v
+
+    def place(number: int, forward: bool) -> tuple[bool, int, int]:
+        if v == 1:
+            return forward, 0, number
+        group, within = divmod(number, p * v)
+        chunk, microbatch = within // p, group * p + within % p
+        return forward, chunk if forward else v - 1 - chunk, microbatch
+
+    found = [place(number, True) for number in range(warm_up)]
+    for number in range(warm_up, total):
+        found += [place(number, True), place(number - warm_up, False)]
+    return found + [place(number, False) for number in range(total - warm_up, total)]

@@ -1,0 +1,104 @@
+"""A workload on a fabric in virtual time, packet by packet."""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from openmrc.errors import ArgumentError
+from openmrc.workload import chakra
+from openmrc.workload.program import Workload
+from openmrc.workload.volume import volume
+
+if TYPE_CHECKING:
+    from openmrc.sim import Progress, Results, Scenario
+
+MOST_NODES = 10_000_000
+"""Nodes of all ranks together that a run takes: each becomes messages in memory."""
+_LIMIT_US = 1e9
+"""When a run ends at the latest, unless its scenario says so: the longest that there is."""
+PLANES, RADIX = 8, 64
+"""The fabric of a run without a scenario."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a step took."""
+
+    step_us: float
+    """From the begin to the end of the last node."""
+    compute_us: float
+    """Computations of the busiest rank."""
+    ideal_us: float
+    """The step without a network: computations, scale-up operations, and waiting for other stages."""
+    finished: bool
+    """Whether it came to its end: if not, the times are those until the limit or the interrupt."""
+    results: "Results"
+    """Everything that the simulation knows."""
+
+    @property
+    def exposed_us(self) -> float:
+        """What the fabric adds: communication that no computation hides."""
+        return self.step_us - self.ideal_us
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures as JSON has them."""
+        return {
+            "step_us": self.step_us,
+            "compute_us": self.compute_us,
+            "ideal_us": self.ideal_us,
+            "exposed_us": self.exposed_us,
+            "finished": self.finished,
+            "data_packets": self.results.totals["data_packets"],
+            "retransmits": self.results.totals["retransmits"],
+            "condemned": self.results.totals["condemned"],
+        }
+
+
+def run(
+    workload: Workload,
+    scenario: "Scenario | None" = None,
+    progress: "Callable[[Progress], object] | None" = None,
+) -> Run:
+    """Runs a step; rank i is host i.
+
+    Args:
+        workload: A workload without problems.
+        scenario: The fabric, its transport and faults; its traffic is replaced. Default: as many hosts as
+            ranks, 8 planes, MRC.
+        progress: Called now and then with how far the run has come.
+
+    Raises:
+        ArgumentError: if the job is larger than its fabric or than a run takes, or the scenario cannot run.
+        OSError: if the temporary files of the run cannot be written.
+    """
+    from openmrc import sim
+
+    ranks = len(workload.ranks)
+    if workload.nodes() > MOST_NODES:
+        raise ArgumentError(
+            f"{workload.nodes():,} nodes of {ranks:,} ranks are too many for packets: at most {MOST_NODES:,};"
+            " fewer microbatches or replicas have fewer"
+        )
+    if scenario is None:
+        topology = sim.Topology(hosts=max(ranks, 2), planes=PLANES, radix=RADIX)
+        scenario = sim.Scenario(topology=topology, traffic=[sim.Permutation(bytes=1)])
+    elif scenario.topology.hosts < ranks:
+        raise ArgumentError(f"topology.hosts: {scenario.topology.hosts} hosts are fewer than {ranks} ranks")
+    figures = volume(workload)
+    with tempfile.TemporaryDirectory(prefix="openmrc-workload-") as directory:
+        prefix = Path(directory) / "step"
+        chakra.write(workload, prefix)
+        limit_us = scenario.limit_us if "limit_us" in scenario.model_fields_set else _LIMIT_US
+        change = {"traffic": [sim.Recorded(file=str(prefix))], "limit_us": limit_us}
+        results = sim.run(scenario.model_copy(update=change), progress)
+    summary = results.summary()
+    arrived = summary.delivered == summary.messages and not results.interrupted
+    return Run(
+        step_us=results.totals["end_ps"] / 1e6,
+        compute_us=figures.compute_ns / 1e3,
+        ideal_us=figures.ideal_ns / 1e3,
+        finished=arrived and results.totals["end_ps"] < limit_us * 1e6,
+        results=results,
+    )

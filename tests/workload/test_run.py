@@ -1,0 +1,102 @@
+"""Workloads on simulated fabrics: they send what they say, and are never faster than without a network."""
+
+import json
+
+import pytest
+
+from openmrc import sim, workload
+from openmrc.errors import ArgumentError
+from openmrc.workload import Layout, Model, Node, Rank, Workload
+from tests.helpers.commands import one_line_error, run
+
+SMALL = Model(4, 1024, 4096, 8, 8, 128, 0, 512)
+
+
+def fabric(hosts, **fields):
+    """Its traffic is replaced."""
+    topology = sim.Topology(hosts=hosts, planes=4, radix=16)
+    return sim.Scenario(topology=topology, traffic=[sim.Permutation(bytes=1)], **fields)
+
+
+def test_computations_alone_take_their_time():
+    nodes = [Node(at, "compute", (at - 1,) if at else (), ns=1_499_700) for at in range(10)]
+    found = workload.run(Workload({"a": nodes}, [Rank("a"), Rank("a")]))
+    assert found.finished
+    assert found.step_us == pytest.approx(10 * 1499.7, abs=1)
+    assert found.ideal_us == found.compute_us == pytest.approx(10 * 1499.7)
+
+
+@pytest.mark.parametrize(
+    ("operation", "times"),
+    [("all_reduce", 2 * 3 / 4), ("all_gather", 3 / 4), ("reduce_scatter", 3 / 4), ("all_to_all", 3 / 4)],
+)
+def test_a_collective_sends_what_its_volume_says(operation, times):
+    size = 1 << 20
+    nodes = [Node(0, "collective", bytes=size, operation=operation, group="g")]
+    step = Workload({"a": nodes}, [Rank("a")] * 4, {"g": (0, 1, 2, 3)})
+    found = workload.run(step, fabric(4))
+    assert found.results.summary().bytes == workload.volume(step).fabric_bytes == 4 * times * size
+    assert found.step_us * 1e3 >= workload.volume(step).link_ns
+
+
+def test_a_collective_within_a_domain_sends_nothing():
+    nodes = [Node(0, "collective", bytes=37_000_000, operation="all_reduce", group="g")]
+    step = Workload({"a": nodes}, [Rank("a")] * 4, {"g": (0, 1, 2, 3)}, "", 4, 370.0)
+    found = workload.run(step, fabric(4))
+    assert found.results.totals["data_packets"] == 0
+    assert found.step_us == pytest.approx(6 + 150, abs=1)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        Layout(4, 1, 4, microbatches=4),
+        Layout(4, 2, 2, microbatches=4, schedule="interleaved", chunks=2),
+        Layout(8, 2, 2, 2, microbatches=2),
+    ],
+)
+def test_a_step_takes_at_least_what_it_takes_without_a_network(layout):
+    step = workload.generate(SMALL, layout)
+    found = workload.run(step, fabric(layout.gpus))
+    figures = workload.volume(step)
+    assert found.finished
+    assert found.exposed_us > 0
+    assert found.step_us * 1e3 >= max(figures.ideal_ns, figures.link_ns)
+    assert found.results.summary().bytes == figures.fabric_bytes
+
+
+def test_a_step_goes_on_when_a_plane_fails():
+    step = workload.generate(SMALL, Layout(4, 1, 2, 2, microbatches=2))
+    healthy = workload.run(step, fabric(4))
+    failed = workload.run(step, fabric(4, faults=[sim.Down(targets=["h0:p1"], at_us=0.0)]))
+    assert failed.finished
+    assert failed.step_us > healthy.step_us
+
+
+def test_a_step_that_meets_the_limit_has_not_finished():
+    step = workload.generate(SMALL, Layout(2, 1, 1, 2))
+    assert not workload.run(step, fabric(2, limit_us=100.0)).finished
+
+
+def test_a_job_larger_than_its_fabric_is_refused():
+    step = workload.generate(SMALL, Layout(4, 1, 1, 4))
+    with pytest.raises(ArgumentError, match=r"topology.hosts: 2 hosts are fewer than 4 ranks"):
+        workload.run(step, fabric(2))
+
+
+def test_the_command_runs_a_step(tmp_path):
+    file = tmp_path / "step.jsonl"
+    workload.save(workload.generate(SMALL, Layout(2, 1, 2, microbatches=2)), file)
+    shown = run("workload", "run", file)
+    assert shown.returncode == 0, shown.stderr
+    assert "exposed communication" in shown.stdout
+    fields = json.loads(run("workload", "run", file, "--json").stdout)
+    assert fields["step_us"] > fields["ideal_us"] > fields["compute_us"] > 0
+
+    scenario = tmp_path / "fabric.yaml"
+    scenario.write_text(
+        "topology: {hosts: 2, planes: 2, radix: 8}\ntraffic: [{kind: permutation, bytes: 1}]\nlimit_us: 10\n"
+    )
+    late = run("workload", "run", file, "--scenario", scenario)
+    assert late.returncode == 1
+    assert "the step has not ended" in one_line_error(late)
