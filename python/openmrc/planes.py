@@ -137,6 +137,19 @@ class Planes:
             return self._open(named, **options)
         return None
 
+    def known_addresses(self) -> list[str]:
+        """The planes' addresses that are known before they are opened, for TCP; none in SRv6 mode.
+
+        Raises:
+            ArgumentError: if a name is neither an address nor an interface of this host.
+            DeviceError: if an interface has no address.
+        """
+        if self.routes is not None:
+            return []
+        if self.addresses:
+            return [port.addr for port in _named_ports(self.addresses, [False, True])]
+        return [] if self.lab is None or self.count is not None else [port.addr for port in self.lab.ports]
+
     def siblings(self, address: str) -> list[str]:
         """All addresses of the host that has an address, as far as a fabric is known."""
         if self.routes is not None:

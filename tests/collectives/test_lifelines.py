@@ -1,7 +1,10 @@
-"""A rank that ends is noticed on other hosts by the end of its process; one that is stopped is not lost."""
+"""A rank or a host that ends is noticed on other hosts. One that is stopped, or one plane, is not lost."""
 
+import contextlib
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -9,6 +12,8 @@ import time
 
 import pytest
 
+from openmrc.collectives.lifelines import SILENCE
+from openmrc.collectives.pulse import Pulse
 from tests.helpers.labs import needs_root
 from tests.helpers.planes import address, two_hosts
 from tests.helpers.ranks import finish, start
@@ -29,36 +34,139 @@ LOOP = """
 """
 
 
-@needs_root
-@pytest.mark.parametrize("victim", [0, 1, 3])
-def test_a_killed_rank_is_named_on_the_other_host(victim):
+UNTIL_TOLD = """
+    import select, sys
+    from openmrc.collectives import Communicator
+    import numpy as np
+    comm = Communicator.from_environment(timeout=600)
+    comm.barrier()
+    print("ready", flush=True)
+    over = np.zeros(1, "int32")
+    while not over[0]:
+        over[0] = comm.rank == 0 and bool(select.select([sys.stdin], [], [], 0)[0])
+        comm.all_reduce(over, op="max")
+    print("over", flush=True)
+    comm.barrier()
+"""
+
+
+@contextlib.contextmanager
+def job(loop, ranks=4):
+    """Ranks on two hosts with two planes, half of them on each, when all are ready."""
     with two_hosts(2) as hosts:
         processes = []
-        for rank in range(4):
-            host = 1 + rank // 2
-            job = {
-                "RANK": str(rank), "WORLD_SIZE": "4", "MASTER_ADDR": address(0, 1), "MASTER_PORT": "29555",
+        for rank in range(ranks):
+            host = 1 + rank // (ranks // 2)
+            variables = {
+                "RANK": str(rank), "WORLD_SIZE": str(ranks),
+                "MASTER_ADDR": address(0, 1), "MASTER_PORT": "29555",
                 "OPENMRC_ADDRESSES": "p0,p1",
             }  # fmt: skip
             inside = ["ip", "netns", "exec", hosts.names[host]]
             processes.append(
                 subprocess.Popen(
-                    [*inside, sys.executable, "-c", textwrap.dedent(LOOP)],
-                    env={**os.environ, **job},
+                    [*inside, sys.executable, "-c", textwrap.dedent(loop)],
+                    env={**os.environ, **variables},
+                    stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     text=True,
                 )
             )
-        for process in processes:
-            assert process.stdout.readline() == "ready\n"
+        try:
+            for process in processes:
+                assert process.stdout.readline() == "ready\n", process.communicate()[1]
+            yield hosts, processes
+        finally:
+            for process in processes:
+                process.kill()
+                process.communicate()
+
+
+@needs_root
+@pytest.mark.parametrize("victim", [0, 1, 3])
+def test_a_killed_rank_is_named_on_the_other_host(victim):
+    with job(LOOP) as (_, processes):
         processes[victim].kill()
-        processes[victim].communicate()
         outs = finish([process for process in processes if process is not processes[victim]])
     assert all(out.startswith(("RankLostError", "AbortedError")) for out in outs), outs
     lost = [out for out in outs if out.startswith("RankLostError")]
     assert lost, outs
     assert all(f"rank {victim} on" in out and "its process has ended" in out for out in lost), outs
+
+
+@needs_root
+@pytest.mark.parametrize("host", [1, 2])
+def test_a_host_that_loses_all_its_planes_is_named_on_the_other(host):
+    """Nothing of it arrives any more, as if its power were off; its queue pairs would give up after 34 s."""
+    with job(LOOP) as (hosts, processes):
+        for plane in (0, 1):
+            hosts.ip(3 - host, "link", "set", f"p{plane}", "down")
+        outs = finish(processes)
+    assert all(out.startswith(("RankLostError", "AbortedError")) for out in outs), outs
+    here, gone = ([0, 1], [2, 3]) if host == 2 else ([2, 3], [0, 1])
+    # Each side is a host that does not answer to the other.
+    for side, other in ((here, gone), (gone, here)):
+        lost = [outs[rank] for rank in side if outs[rank].startswith("RankLostError")]
+        assert lost, outs
+        for out in lost:
+            assert "its host does not answer" in out, outs
+            assert any(f"rank {rank} on" in out for rank in other), outs
+
+
+@needs_root
+def test_the_plane_of_the_first_connection_is_cut_and_nobody_is_lost():
+    """The pulses on the other plane are answered; the first plane's come again when it is back."""
+    with job(UNTIL_TOLD) as (hosts, processes):
+        for _ in range(2):
+            hosts.ip(2, "link", "set", "p0", "down")
+            time.sleep(2 * SILENCE)
+            hosts.ip(2, "link", "set", "p0", "up")
+            time.sleep(SILENCE)
+        assert_all_go_on(processes)
+
+
+@needs_root
+@pytest.mark.parametrize("victim", [0, 3])
+def test_a_rank_of_another_host_that_is_stopped_for_a_while_is_not_lost(victim):
+    """Its kernel answers the pulses; and when it goes on, its own pulses of before count for nothing."""
+    with job(UNTIL_TOLD) as (_, processes):
+        processes[victim].send_signal(signal.SIGSTOP)
+        time.sleep(5 * SILENCE)
+        processes[victim].send_signal(signal.SIGCONT)
+        time.sleep(2 * SILENCE)
+        assert_all_go_on(processes)
+
+
+def assert_all_go_on(processes):
+    processes[0].stdin.write("over\n")
+    processes[0].stdin.flush()
+    assert finish(processes) == ["over\n"] * len(processes)
+
+
+def test_a_process_that_does_not_read_is_not_silent():
+    """Its window closes: what then waits was not sent, so nothing is missing."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        with socket.create_connection(listener.getsockname()) as ours:
+            theirs, _ = listener.accept()
+            with theirs:
+                ours.setblocking(False)
+                pulse = Pulse(ours, b"p")
+                with contextlib.suppress(BlockingIOError):
+                    while True:
+                        ours.send(bytes(256))
+                # The last segment found no room and is repeated; from then on nothing is under way.
+                quiet = 0
+                while quiet < 20:
+                    quiet = quiet + 1 if pulse.beat() == 0.0 else 0
+                    time.sleep(0.05)
+                while theirs.recv(1 << 20, socket.MSG_DONTWAIT):
+                    if not select.select([theirs], [], [], 1)[0]:
+                        break
+                assert pulse.beat() == 0.0
+                assert select.select([theirs], [], [], 60)[0]
+                assert theirs.recv(1 << 20).endswith(b"p")
 
 
 def test_a_rank_that_is_not_in_an_operation_passes_the_news_on():

@@ -1,12 +1,12 @@
-"""How ranks learn at once that the process of a rank on another host has ended.
+"""How ranks learn at once that a rank on another host has ended.
 
-Every rank has a TCP connection to the first one. The kernel ends it with the process, and the first rank
-tells the others. A process that is stopped keeps its connection, and so does one whose network is away for a
-while: nothing is sent that could be missed. A host that loses its power ends no connection; its queue pairs
-give up.
+Every rank has TCP connections to the first one, over up to three planes. The kernel ends them with the
+process, and the first rank tells the others. A process that is stopped keeps its connections. A host that has
+lost its power, or its network, ends none; it leaves the pulses on all of them unanswered.
 """
 
 import contextlib
+import enum
 import hmac
 import logging
 import os
@@ -20,20 +20,44 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from openmrc.closing import Closable
+from openmrc.collectives.pulse import Pulse
 
 _HELLO = struct.Struct(">32sI")
 """From a rank: the secret, and its number."""
-_ENDED = struct.Struct(">I?")
-"""From the first rank: the number of a rank that has ended, and whether it said goodbye."""
+_NEWS = struct.Struct(">IB")
+"""From the first rank: the number of a rank and how it has ended, or a pulse."""
+_PULSE = (b"p", _NEWS.pack(0, 255))
+"""From a rank, and from the first rank."""
 _GOODBYE = b"."
 """From a rank that closes its communicator."""
 _CONNECT = 10.0
-"""Seconds for the connection to the first rank."""
-_AFTER_DEATH = 0.2
-"""Seconds until a process that has ended counts as lost: what it sent before may still be on its way."""
-_AFTER_GOODBYE = 5.0
-"""The same for a rank that has closed its communicator: nobody should need it any more."""
-_REASONS = {False: "its process has ended", True: "it has closed its communicator"}
+"""Seconds for the connections to the first rank."""
+_PERIOD = 0.1
+"""Seconds from one pulse to the next."""
+_PULSES = 2000
+"""Pulses a second that one rank sends at most: more connections have longer periods."""
+SILENCE = 0.6
+"""Seconds after which a host that leaves pulses unanswered on all connections is lost, beyond one period."""
+_ROUTES = 3
+"""Planes over which ranks of different hosts are connected: one that fails is no sign of a host's end."""
+
+
+class Ending(enum.IntEnum):
+    """How a rank has ended."""
+
+    PROCESS = 0
+    GOODBYE = 1
+    HOST = 2
+
+
+_REASONS = {
+    Ending.PROCESS: "its process has ended",
+    Ending.GOODBYE: "it has closed its communicator",
+    Ending.HOST: "its host does not answer",
+}
+_WAIT = {Ending.PROCESS: 0.2, Ending.GOODBYE: 5.0, Ending.HOST: 0.0}
+"""Seconds until a rank that has ended counts as lost: what its process sent before may still be on its
+way, and one that has closed its communicator should be needed by nobody."""
 
 _log = logging.getLogger("openmrc.collectives")
 
@@ -68,24 +92,38 @@ class Lifelines(Closable):
     Args:
         rank: This rank.
         members: By rank: the number by which communicators know it.
-        connection: Of the first rank, the listening socket, else the connection to the first rank.
+        sockets: Of the first rank, its listening sockets, else its connections to the first rank.
         secret: 32 bytes that all ranks know.
+        hosts: By rank: its host. Only other hosts can be lost.
     """
 
-    def __init__(self, rank: int, members: Sequence[int], connection: socket.socket, secret: bytes) -> None:
-        self._rank, self._members, self._secret = rank, list(members), secret
+    def __init__(
+        self,
+        rank: int,
+        members: Sequence[int],
+        sockets: Sequence[socket.socket],
+        secret: bytes,
+        hosts: Sequence[str],
+    ) -> None:
+        self._rank, self._members, self._secret, self._hosts = rank, list(members), secret, list(hosts)
         self._communicators: weakref.WeakSet[Watcher] = weakref.WeakSet()
-        self._due: list[tuple[float, int, bool]] = []
-        self._peers: dict[socket.socket, int] = {}
-        """Of the first rank: connections, and whose they are."""
+        self._ended: set[int] = set()
+        self._due: list[tuple[float, int, Ending]] = []
+        self._listeners = list(sockets) if rank == 0 else []
         self._said: dict[socket.socket, bytes] = {}
-        """What came on each connection before it was complete."""
-        self._main = connection
+        """What came on each connection and is not complete."""
+        self._peers: dict[socket.socket, int] = {}
+        """Connections, and whose they are."""
+        self._pulses: dict[socket.socket, Pulse] = {}
         self._wake, self._woken = socket.socketpair()
         self._selector = selectors.DefaultSelector()
-        for each in (connection, self._woken):
+        for each in (*sockets, self._woken):
             each.setblocking(False)
             self._selector.register(each, selectors.EVENT_READ)
+        if rank != 0:
+            for each in sockets:
+                self._said[each] = b""
+                self._know(each, 0)
         self.closed = False
         """Whether it is closed."""
         _open.add(self)
@@ -94,21 +132,32 @@ class Lifelines(Closable):
 
     @classmethod
     def join(
-        cls, rank: int, members: Sequence[int], address: tuple[str, int], secret: bytes
+        cls,
+        rank: int,
+        members: Sequence[int],
+        addresses: Sequence[tuple[str, int]],
+        secret: bytes,
+        hosts: Sequence[str],
     ) -> "Lifelines | None":
         """Those of a rank that is not the first; ``None`` if the first one cannot be reached by TCP."""
-        try:
-            connection = socket.create_connection(address, _CONNECT)
-            connection.sendall(_HELLO.pack(secret, rank))
-        except OSError as error:
+        connections: list[socket.socket] = []
+        failed: OSError | None = None
+        for address in addresses:
+            try:
+                connection = socket.create_connection(address, _CONNECT if not connections else _CONNECT / 10)
+                connections.append(connection)
+                connection.sendall(_HELLO.pack(secret, rank))
+            except OSError as error:
+                failed = error
+        if not connections:
             _log.warning(
                 "rank 0 cannot be reached at %s port %d (%s): a process that ends on another host is noticed"
                 " only when its queue pairs give up",
-                *address,
-                error,
+                *addresses[0],
+                failed,
             )
             return None
-        return cls(rank, members, connection, secret)
+        return cls(rank, members, connections, secret, hosts)
 
     def watch(self, communicator: Watcher) -> None:
         """From now on a communicator learns of ranks that have ended."""
@@ -127,32 +176,61 @@ class Lifelines(Closable):
     # --- the thread -----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        looked = time.monotonic()
         while not self.closed:
-            left = min((at for at, _, _ in self._due), default=None)
-            events = self._selector.select(None if left is None else max(0.0, left - time.monotonic()))
-            for key, _ in events:
-                if key.fileobj is self._main and self._rank == 0:
-                    self._accept()
+            now = time.monotonic()
+            at = [at for at, _, _ in self._due]
+            if self._pulses:
+                at.append(looked + self._period)
+            for key, _ in self._selector.select(max(0.0, min(at) - now) if at else None):
+                if key.fileobj in self._listeners:
+                    self._accept(key.fileobj)
                 elif key.fileobj is self._woken:
                     self._woken.recv(16)
                 elif isinstance(key.fileobj, socket.socket):
                     self._read(key.fileobj)
+            now = time.monotonic()
+            if now >= looked + self._period:
+                self._look(late=now > looked + self._period + SILENCE / 2)
+                looked = now
             self._tell_communicators()
-        farewell = _ENDED.pack(0, True) if self._rank == 0 else _GOODBYE
-        for each in self._peers if self._rank == 0 else (self._main,):
+        farewell = _NEWS.pack(0, Ending.GOODBYE) if self._rank == 0 else _GOODBYE
+        for each in self._peers:
             with contextlib.suppress(OSError):
                 each.send(farewell)
         self._close_sockets()
         self._selector.close()
 
     def _close_sockets(self) -> None:
-        for each in (*self._said, *self._peers, self._main, self._wake, self._woken):
+        for each in (*self._said, *self._listeners, self._wake, self._woken):
             each.close()
 
-    def _accept(self) -> None:
+    @property
+    def _period(self) -> float:
+        return max(_PERIOD, len(self._pulses) / _PULSES)
+
+    def _look(self, *, late: bool) -> None:
+        """Sends pulses, and finds ranks whose hosts leave all of theirs unanswered."""
+        silent: dict[int, float] = {}
+        for connection, pulse in list(self._pulses.items()):
+            if late:
+                pulse.forgive()
+            rank = self._peers[connection]
+            try:
+                silent[rank] = min(silent.get(rank, float("inf")), pulse.beat())
+            except OSError:
+                self._drop(connection)
+        for rank, seconds in silent.items():
+            if seconds > SILENCE:
+                # Its other ranks too: those of the first rank's host have connections to nobody else.
+                for other, host in enumerate(self._hosts):
+                    if host == self._hosts[rank]:
+                        self._end(other, Ending.HOST)
+
+    def _accept(self, listener: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            connection, _ = self._main.accept()
-            if len(self._said) > 2 * len(self._members):  # Strangers.
+            connection, _ = listener.accept()
+            if len(self._said) > 2 * _ROUTES * len(self._members):  # Strangers.
                 connection.close()
                 return
             connection.setblocking(False)
@@ -160,6 +238,8 @@ class Lifelines(Closable):
             self._selector.register(connection, selectors.EVENT_READ)
 
     def _read(self, connection: socket.socket) -> None:
+        if connection not in self._said:  # Dropped by what was read just before.
+            return
         try:
             data = connection.recv(4096)
         except BlockingIOError:
@@ -169,50 +249,59 @@ class Lifelines(Closable):
         except OSError:  # The network, and not the end of a process.
             self._drop(connection)
             return
-        said = self._said.get(connection, b"") + data
-        if self._rank != 0:
-            while len(said) >= _ENDED.size:
-                self._ended(*_ENDED.unpack_from(said))
-                said = said[_ENDED.size :]
-            self._said[connection] = said
-            if not data:
-                self._ended(0, False)
-                self._drop(connection)
-        elif connection in self._peers:
-            self._said[connection] = said
-            if not data:
-                ended = (self._peers[connection], said.endswith(_GOODBYE))
-                self._drop(connection)
-                self._ended(*ended)
-                for other in self._peers:
-                    with contextlib.suppress(OSError):
-                        other.send(_ENDED.pack(*ended))
-        else:
+        said = self._said[connection] + data
+        if connection not in self._peers:
             self._greet(connection, said, over=not data)
+        elif self._rank == 0:
+            self._said[connection] = said[-1:]
+            if not data:
+                goodbye = said.endswith(_GOODBYE)
+                self._end(self._peers[connection], Ending.GOODBYE if goodbye else Ending.PROCESS)
+        else:
+            while len(said) >= _NEWS.size:
+                rank, ending = _NEWS.unpack_from(said)
+                said = said[_NEWS.size :]
+                if ending in _REASONS and rank < len(self._members):
+                    self._end(rank, Ending(ending))
+            if connection in self._said:
+                self._said[connection] = said
+                if not data:
+                    self._end(0, Ending.PROCESS)
 
     def _greet(self, connection: socket.socket, said: bytes, *, over: bool) -> None:
         self._said[connection] = said
         if len(said) >= _HELLO.size:
             secret, rank = _HELLO.unpack_from(said)
             if hmac.compare_digest(secret, self._secret) and 0 < rank < len(self._members):
-                self._peers[connection] = rank
-                self._said[connection] = said[_HELLO.size :]
+                self._said[connection] = said[_HELLO.size :][-1:]
+                self._know(connection, rank)
                 return
         elif not over:
             return
         self._drop(connection)
 
+    def _know(self, connection: socket.socket, rank: int) -> None:
+        self._peers[connection] = rank
+        if self._hosts[rank] != self._hosts[self._rank]:
+            self._pulses[connection] = Pulse(connection, _PULSE[self._rank == 0])
+
     def _drop(self, connection: socket.socket) -> None:
         self._selector.unregister(connection)
-        self._said.pop(connection, None)
-        self._peers.pop(connection, None)
-        if connection is not self._main:
-            connection.close()
+        for known in (self._said, self._peers, self._pulses):
+            known.pop(connection, None)
+        connection.close()
 
-    def _ended(self, rank: int, goodbye: bool) -> None:
-        if all(rank != known for _, known, _ in self._due) and rank < len(self._members):
-            wait = _AFTER_GOODBYE if goodbye else _AFTER_DEATH
-            self._due.append((time.monotonic() + wait, rank, goodbye))
+    def _end(self, rank: int, ending: Ending) -> None:
+        for connection in [each for each, whose in self._peers.items() if whose == rank]:
+            self._drop(connection)
+        if rank in self._ended:
+            return
+        self._ended.add(rank)
+        self._due.append((time.monotonic() + _WAIT[ending], rank, ending))
+        if self._rank == 0:
+            for connection in self._peers:
+                with contextlib.suppress(OSError):
+                    connection.send(_NEWS.pack(rank, ending))
 
     def _tell_communicators(self) -> None:
         now = time.monotonic()
@@ -224,11 +313,20 @@ class Lifelines(Closable):
                     communicator.peer_ended(communicator.members.index(member), _REASONS[entry[2]])
 
 
-def listen(address: str, ranks: int) -> socket.socket:
-    """The listening socket of the first rank.
+def listen(address: str, planes: Sequence[str], ranks: int) -> list[socket.socket]:
+    """The listening sockets of the first rank: at the address by which other hosts reach it, and on planes.
 
     Raises:
         OSError: if the address is not of this host.
     """
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    return socket.create_server((address, 0), family=family, backlog=min(max(ranks, 1), 1024))
+    found: list[socket.socket] = []
+    for each in dict.fromkeys((address, *planes)):
+        family = socket.AF_INET6 if ":" in each else socket.AF_INET
+        try:
+            found.append(socket.create_server((each, 0), family=family, backlog=min(max(ranks, 1), 1024)))
+        except OSError:
+            if not found:
+                raise
+        if len(found) == _ROUTES:
+            break
+    return found

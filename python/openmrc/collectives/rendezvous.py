@@ -162,13 +162,15 @@ def meet(
         "nonce": secrets.token_hex(16),
     }
     with contextlib.ExitStack() as undo:
-        listener = None
+        listeners: list[socket.socket] = []
         if rank == 0:
             # All ranks must choose the same algorithms.
             here["tuning"] = _tuning(tuned)
             if members is not None and size > 1:
-                listener = undo.enter_context(lifelines.listen(address, size))
-                here["lifelines"] = listener.getsockname()[:2]
+                listeners = lifelines.listen(address, planes.known_addresses(), size)
+                for each in listeners:
+                    undo.enter_context(each)
+                here["lifelines"] = [each.getsockname()[:2] for each in listeners]
         exchange.put("host", json.dumps(here).encode())
         try:
             places, context, group = _meet(exchange, rank, size, open_device, planes, tuned)
@@ -179,11 +181,12 @@ def meet(
         if members is None or "lifelines" not in places[0] or (one_host and tuned.shared_memory):
             return context, group, None
         secret = exchange.secret(bytes.fromhex(places[0]["nonce"]))
-        if listener is not None:
+        hosts = [str(place["host"]) for place in places]
+        if rank == 0:
             undo.pop_all()
-            return context, group, Lifelines(0, members, listener, secret)
-        host, port = places[0]["lifelines"]
-        return context, group, Lifelines.join(rank, members, (host, port), secret)
+            return context, group, Lifelines(0, members, listeners, secret, hosts)
+        addresses = [(str(host), int(port)) for host, port in places[0]["lifelines"]]
+        return context, group, Lifelines.join(rank, members, addresses, secret, hosts)
 
 
 def _meet(
