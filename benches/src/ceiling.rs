@@ -26,16 +26,16 @@ const WARM_UP: Duration = Duration::from_millis(200);
 const STALL: Duration = Duration::from_secs(1);
 
 /// The place of one socket.
-pub struct Place {
+pub struct SocketLocation {
     /// A network namespace under `/run/netns`; `None`: that of this process.
     pub namespace: Option<String>,
     /// Its address.
     pub address: IpAddr,
 }
 
-impl Place {
+impl SocketLocation {
     pub fn loopback() -> Self {
-        Place { namespace: None, address: Ipv4Addr::LOCALHOST.into() }
+        SocketLocation { namespace: None, address: Ipv4Addr::LOCALHOST.into() }
     }
 
     /// A socket stays in the namespace in which it was created.
@@ -120,7 +120,7 @@ pub fn run(
     duration: Duration,
     window: u64,
     cpus: (usize, usize),
-    [from, to]: &[Place; 2],
+    [from, to]: &[SocketLocation; 2],
 ) -> Result<String, Error> {
     load.check()?;
     let receiver = to.bind()?;

@@ -10,7 +10,7 @@ mod sys;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ceiling::{Delivery, Load, MAX_DATAGRAM, Place};
+use ceiling::{Delivery, Load, MAX_DATAGRAM, SocketLocation};
 use lexopt::prelude::*;
 
 const USAGE: &str = "\
@@ -34,7 +34,7 @@ struct Options {
     window: u64,
     iterations: usize,
     cpus: Option<(usize, usize)>,
-    between: Option<[Place; 2]>,
+    between: Option<[SocketLocation; 2]>,
 }
 
 fn parse() -> Result<Options, lexopt::Error> {
@@ -84,10 +84,10 @@ fn parse() -> Result<Options, lexopt::Error> {
     Ok(options)
 }
 
-fn parse_between(text: &str) -> Result<[Place; 2], lexopt::Error> {
+fn parse_between(text: &str) -> Result<[SocketLocation; 2], lexopt::Error> {
     let place = |text: &str| {
         let (namespace, address) = text.split_once('@')?;
-        Some(Place { namespace: Some(namespace.to_owned()), address: address.parse().ok()? })
+        Some(SocketLocation { namespace: Some(namespace.to_owned()), address: address.parse().ok()? })
     };
     text.split_once(',')
         .and_then(|(from, to)| Some([place(from)?, place(to)?]))
@@ -111,7 +111,8 @@ fn main() -> ExitCode {
     let result = sys::two_cpus(options.cpus).and_then(|cpus| match options.command.as_str() {
         "udp-ceiling" => {
             let duration = Duration::from_secs_f64(options.seconds);
-            let places = options.between.unwrap_or_else(|| [Place::loopback(), Place::loopback()]);
+            let places =
+                options.between.unwrap_or_else(|| [SocketLocation::loopback(), SocketLocation::loopback()]);
             let load = Load {
                 size: options.size.unwrap_or(4096),
                 segments: options.segments,

@@ -1,4 +1,4 @@
-//! Arbitrary bytes as what reaches a node: datagrams for its queue pairs and endpoint requests of peers and strangers, of
+//! Arbitrary bytes as what reaches a node: datagrams for its queue pairs and endpoint requests of peers and unknown nodes, of
 //! any content, at any time. Nothing panics, no port is given up unless it was silent, and answers and memory are bounded.
 #![no_main]
 
@@ -28,7 +28,7 @@ struct Host {
 }
 
 impl NodeHost for Host {
-    fn place(&mut self, _qp: QpId, rkey: u32, _va: u64, _len: u32) -> Result<(), AccessError> {
+    fn write(&mut self, _qp: QpId, rkey: u32, _va: u64, _len: u32) -> Result<(), AccessError> {
         if rkey.is_multiple_of(2) { Ok(()) } else { Err(AccessError) }
     }
     fn feedback(&mut self, _qp: QpId, _transmit: Transmit) {
@@ -76,20 +76,20 @@ fuzz_target!(|input: &[u8]| {
     let mut host = Host::default();
     let mut numbers = Vec::new();
     for peer in 0..PEERS {
-        let place = node.reserve(peer).expect("a place");
-        numbers.push(node.number(place));
-        node.connect(Time(1), place, peer, PORTS, queue_pair(node.number(place)));
+        let slot = node.reserve(peer).expect("a slot");
+        numbers.push(node.number(slot));
+        node.connect(Time(1), slot, peer, PORTS, queue_pair(node.number(slot)));
         let wr = WorkRequest { handle: 0, len: 5000, remote_va: 0, rkey: 2, imm: Some(1), solicited: false };
-        node.post_send(Time(1), place, wr).expect("room");
+        node.post_send(Time(1), slot, wr).expect("room");
     }
     let mut now = Time(1000);
     let mut calls = 0;
     // Each step: what is done, how much later, port and peer, number of bytes; then the bytes.
-    while let Some((&[what, later, place, len], rest)) = input.split_first_chunk::<4>() {
+    while let Some((&[what, later, byte, len], rest)) = input.split_first_chunk::<4>() {
         let (bytes, rest) = rest.split_at(rest.len().min(len.into()));
         input = rest;
         now += Span(u64::from(later).pow(3) * 1_000_000);
-        let (port, peer) = (place & 3, PeerId::from(place >> 2 & 3));
+        let (port, peer) = (byte & 3, PeerId::from(byte >> 2 & 3));
         let trim = (what & 0x80 != 0).then_some(Trim::Fabric);
         let parsed = match trim {
             None => Packet::parse(bytes).map(|(packet, _)| packet),
@@ -103,19 +103,19 @@ fuzz_target!(|input: &[u8]| {
                 if what & 8 != 0 {
                     packet.dest_qp = numbers[peer as usize % numbers.len()];
                 }
-                let received = Received { packet, ev: Ev(place.into()), port, ecn_ce: what & 16 != 0, trim };
+                let received = Received { packet, ev: Ev(byte.into()), port, ecn_ce: what & 16 != 0, trim };
                 if packet.dest_qp == ENDPOINT_QP {
                     node.handle_endpoint(now, peer, &received, &mut host);
                     // An answer; an update, and a question on each port.
                     let sent = host.requests - before.0;
                     assert!(sent <= 1 + involved * 5, "{sent} requests, {involved} peers involved");
-                } else if let Some(place) = node.find(packet.dest_qp) {
-                    node.handle(now, place, &received, bytes.len() as u32, &mut host);
+                } else if let Some(slot) = node.find(packet.dest_qp) {
+                    node.handle(now, slot, &received, bytes.len() as u32, &mut host);
                     assert!(host.feedback - before.1 <= 8, "{} answers", host.feedback - before.1);
                 }
             }
             (4, Ok(packet)) => {
-                node.answer_stranger(now, place.into(), &packet);
+                node.answer_unknown(now, byte.into(), &packet);
             }
             // The peer answers a question.
             (5, _) => {
@@ -128,7 +128,7 @@ fuzz_target!(|input: &[u8]| {
                     node.handle_endpoint(now, peer, &received, &mut host);
                 }
             }
-            (6, _) => node.set_own_ports(now, PortSet(place.into()).and(PORTS), &mut host),
+            (6, _) => node.set_own_ports(now, PortSet(byte.into()).and(PORTS), &mut host),
             _ => {
                 while node.poll_transmit(now, PORTS, &mut host).is_some() {}
                 calls += 1;

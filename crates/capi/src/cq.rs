@@ -33,7 +33,7 @@ pub const MRC_CQ: u64 = u64::from_ne_bytes(*b"mrc.cq\0\0");
 
 /// Which interface made an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Face {
+pub enum Api {
     Verbs,
     Mrc,
 }
@@ -41,7 +41,7 @@ pub enum Face {
 /// A completion channel.
 pub struct Channel {
     pub context: Arc<Context>,
-    pub face: Face,
+    pub api: Api,
     pub queue: Arc<EventQueue<Notification>>,
     users: AtomicUsize,
     /// Of an MRC channel: the address of its context.
@@ -49,17 +49,17 @@ pub struct Channel {
 }
 
 impl Channel {
-    pub fn new(context: Arc<Context>, face: Face, parent: usize) -> Result<Self> {
+    pub fn new(context: Arc<Context>, api: Api, parent: usize) -> Result<Self> {
         let queue = Arc::new(EventQueue::new()?);
-        Ok(Channel { context, face, queue, users: AtomicUsize::new(0), parent })
+        Ok(Channel { context, api, queue, users: AtomicUsize::new(0), parent })
     }
 
     /// The channel at this address.
     ///
     /// # Errors
     /// EINVAL if it is none of this interface.
-    pub fn of<P>(channel: *const P, face: Face) -> Result<Arc<Self>> {
-        CHANNELS.get(channel).and_then(|found| if found.face == face { Ok(found) } else { Err(EINVAL) })
+    pub fn of<P>(channel: *const P, api: Api) -> Result<Arc<Self>> {
+        CHANNELS.get(channel).and_then(|found| if found.api == api { Ok(found) } else { Err(EINVAL) })
     }
 
     /// Waits for a notification and gives the completion queue and its context.
@@ -95,7 +95,7 @@ pub enum Source {
 pub struct Cq {
     pub context: Arc<Context>,
     pub source: Source,
-    pub face: Face,
+    pub api: Api,
     /// Of an MRC queue: the address of its context.
     pub parent: usize,
     channel: Option<Arc<Channel>>,
@@ -112,7 +112,7 @@ impl Cq {
     /// A completion queue whose object is made later; see [`Cq::publish`].
     pub fn new(
         context: Arc<Context>,
-        (face, parent): (Face, usize),
+        (api, parent): (Api, usize),
         cqe: c_int,
         cq_context: *mut c_void,
         channel: Option<Arc<Channel>>,
@@ -136,7 +136,7 @@ impl Cq {
         Ok(Cq {
             context,
             source,
-            face,
+            api,
             parent,
             channel,
             events,
@@ -267,9 +267,9 @@ fn work_completion(from: &Completion) -> IbvWc {
 ///
 /// # Safety
 /// `P` is the public part of its objects.
-pub unsafe fn destroy_channel<P: 'static>(channel: *mut P, face: Face) -> Result<()> {
+pub unsafe fn destroy_channel<P: 'static>(channel: *mut P, api: Api) -> Result<()> {
     let core = CHANNELS.remove(channel, |channel| match channel.users.load(Ordering::Acquire) {
-        _ if channel.face != face => Err(EINVAL),
+        _ if channel.api != api => Err(EINVAL),
         0 => Ok(()),
         _ => Err(EBUSY),
     })?;
@@ -286,9 +286,9 @@ pub unsafe fn destroy_channel<P: 'static>(channel: *mut P, face: Face) -> Result
 ///
 /// # Safety
 /// `P` is the public part of its objects.
-pub unsafe fn destroy<P: 'static>(cq: *mut P, face: Face) -> Result<()> {
+pub unsafe fn destroy<P: 'static>(cq: *mut P, api: Api) -> Result<()> {
     let core = CQS.get(cq)?;
-    if core.face != face || core.dying.swap(true, Ordering::AcqRel) {
+    if core.api != api || core.dying.swap(true, Ordering::AcqRel) {
         return Err(EINVAL);
     }
     if let Source::Work(nic) = &core.source
@@ -333,24 +333,24 @@ unsafe fn finish<P: 'static>(address: usize, core: &Arc<Cq>, waits: bool) {
 }
 
 /// What is left of those for which `fits` holds, without waiting for anybody.
-pub fn destroy_where(fits: impl Fn(&Context, Face, usize) -> bool) {
-    for (address, cq) in CQS.all(|cq| fits(&cq.context, cq.face, cq.parent)) {
-        // SAFETY: the face says what its public part is; nobody else destroys objects of a context that is closed.
+pub fn destroy_where(fits: impl Fn(&Context, Api, usize) -> bool) {
+    for (address, cq) in CQS.all(|cq| fits(&cq.context, cq.api, cq.parent)) {
+        // SAFETY: the interface says what its public part is; nobody else destroys objects of a context that is closed.
         unsafe {
-            match cq.face {
-                Face::Verbs => finish::<IbvCqEx>(address, &cq, false),
-                Face::Mrc => finish::<()>(address, &cq, false),
+            match cq.api {
+                Api::Verbs => finish::<IbvCqEx>(address, &cq, false),
+                Api::Mrc => finish::<()>(address, &cq, false),
             }
         }
     }
-    for (address, channel) in CHANNELS.all(|channel| fits(&channel.context, channel.face, channel.parent)) {
+    for (address, channel) in CHANNELS.all(|channel| fits(&channel.context, channel.api, channel.parent)) {
         channel.users.store(0, Ordering::Release);
         let object = std::ptr::with_exposed_provenance_mut::<()>(address);
         // SAFETY: as above.
         let _ = unsafe {
-            match channel.face {
-                Face::Verbs => destroy_channel(object.cast::<IbvCompChannel>(), Face::Verbs),
-                Face::Mrc => destroy_channel(object, Face::Mrc),
+            match channel.api {
+                Api::Verbs => destroy_channel(object.cast::<IbvCompChannel>(), Api::Verbs),
+                Api::Mrc => destroy_channel(object, Api::Mrc),
             }
         };
     }
@@ -364,7 +364,7 @@ pub fn destroy_of(context: &Arc<Context>) {
 /// # Errors
 /// EINVAL, EMFILE.
 pub fn create_verbs_channel(context: *mut IbvContext) -> Result<*mut IbvCompChannel> {
-    let channel = Arc::new(Channel::new(CONTEXTS.get(context)?, Face::Verbs, 0)?);
+    let channel = Arc::new(Channel::new(CONTEXTS.get(context)?, Api::Verbs, 0)?);
     let public = IbvCompChannel { context, fd: channel.queue.fd(), refcnt: 0 };
     let object = VerbsChannel::make(public, Arc::as_ptr(&channel), 0);
     CHANNELS.insert(object.expose_provenance(), channel);
@@ -387,8 +387,8 @@ pub fn create_verbs(
     if comp_vector != 0 {
         return Err(EINVAL);
     }
-    let via = channel_of(channel, &core, Face::Verbs)?;
-    let cq = Arc::new(Cq::new(core, (Face::Verbs, 0), cqe, cq_context, via, Cq::of_work)?);
+    let via = channel_of(channel, &core, Api::Verbs)?;
+    let cq = Arc::new(Cq::new(core, (Api::Verbs, 0), cqe, cq_context, via, Cq::of_work)?);
     let base = IbvCq {
         context,
         channel,
@@ -412,23 +412,23 @@ pub fn create_verbs(
 /// The channel that a program names, which may be none.
 ///
 /// # Errors
-/// EINVAL if it is not of this context and face.
-pub fn channel_of<P>(channel: *mut P, context: &Arc<Context>, face: Face) -> Result<Option<Arc<Channel>>> {
+/// EINVAL if it is not of this context and interface.
+pub fn channel_of<P>(channel: *mut P, context: &Arc<Context>, api: Api) -> Result<Option<Arc<Channel>>> {
     if channel.is_null() {
         return Ok(None);
     }
     let found = CHANNELS.get(channel)?;
-    if found.face == face && Arc::ptr_eq(&found.context, context) { Ok(Some(found)) } else { Err(EINVAL) }
+    if found.api == api && Arc::ptr_eq(&found.context, context) { Ok(Some(found)) } else { Err(EINVAL) }
 }
 
-/// A queue of completions of work requests for queue pairs of this context and face.
+/// A queue of completions of work requests for queue pairs of this context and interface.
 ///
 /// # Errors
 /// EINVAL.
-pub fn for_qp<P>(cq: *const P, context: &Arc<Context>, face: Face) -> Result<Arc<Cq>> {
+pub fn for_qp<P>(cq: *const P, context: &Arc<Context>, api: Api) -> Result<Arc<Cq>> {
     let found = CQS.get(cq)?;
     found.work()?;
-    let fits = found.face == face && Arc::ptr_eq(&found.context, context);
+    let fits = found.api == api && Arc::ptr_eq(&found.context, context);
     if fits && !found.dying.load(Ordering::Acquire) { Ok(found) } else { Err(EINVAL) }
 }
 

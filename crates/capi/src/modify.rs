@@ -11,7 +11,7 @@ use openmrc_transport::mrc::{Capabilities, QpConfig, RetrySchedule};
 use crate::abi::mrc::{self, MAX_VENDOR_CFG_SIZE, MrcQpAttr};
 use crate::abi::verbs::{qp_attr as v, *};
 use crate::context::mtu_of;
-use crate::cq::Face;
+use crate::cq::Api;
 use crate::device::GIDS;
 use crate::errno::{EINVAL, EOPNOTSUPP, Result};
 use crate::hint;
@@ -170,7 +170,7 @@ pub struct Change<'a> {
 /// EINVAL; EOPNOTSUPP for bytes of a vendor.
 pub fn modify(qp: &Qp, change: &Change<'_>) -> Result<()> {
     // One change at a time.
-    let mut record = qp.record.lock();
+    let mut attributes = qp.attributes.lock();
     let from = qp.nic.state();
     let Change { verbs, verbs_mask: mask, .. } = *change;
     if mask & v::CUR_STATE != 0 && verbs.cur_qp_state != state_code(from) {
@@ -184,17 +184,17 @@ pub fn modify(qp: &Qp, change: &Change<'_>) -> Result<()> {
         }
         qp.nic.modify(to, &QpAttr::default())?;
         if to == QpState::Reset {
-            if let Some(hint) = record.hint.take() {
+            if let Some(hint) = attributes.hint.take() {
                 hint.release();
             }
-            *record = Default::default();
+            *attributes = Default::default();
         }
         qp.show_state();
         return Ok(());
     }
     let step = STEPS.iter().find(|step| (step.from, step.to) == (from, to)).ok_or(EINVAL)?;
-    let of_face = |(verbs, mrc): (u32, u32)| if qp.face == Face::Verbs { verbs } else { mrc };
-    let (needs, takes) = (of_face(step.needs), of_face(step.takes));
+    let of_api = |(verbs, mrc): (u32, u32)| if qp.api == Api::Verbs { verbs } else { mrc };
+    let (needs, takes) = (of_api(step.needs), of_api(step.takes));
     let vendor = mrc::qp_attr::VENDOR_CFG;
     if needs & !mask != 0
         || mask & !(STATES | needs | takes) != 0
@@ -203,7 +203,7 @@ pub fn modify(qp: &Qp, change: &Change<'_>) -> Result<()> {
         return Err(EINVAL);
     }
     let mut attr = NOTHING;
-    if qp.face == Face::Verbs && to == QpState::Rtr {
+    if qp.api == Api::Verbs && to == QpState::Rtr {
         // Until the modification to RTS sets the number of retries. A receiver may never get there.
         attr.receive_wait_ms = Some(RECEIVE_WAIT_FOREVER);
     }
@@ -224,7 +224,7 @@ pub fn modify(qp: &Qp, change: &Change<'_>) -> Result<()> {
             attr.access = access;
         }
         (QpState::Init, QpState::Rtr) => {
-            if let Some(lease) = &mut record.lease {
+            if let Some(lease) = &mut attributes.lease {
                 attr.ev_profile_id = Some(lease.paths_to(attr.remote.as_deref().unwrap_or_default())?);
             }
             qp.nic.modify(to, &attr)?;
@@ -235,19 +235,19 @@ pub fn modify(qp: &Qp, change: &Change<'_>) -> Result<()> {
         qp.nic.set_access(access)?;
     }
     if change.mrc_mask & mrc::qp_attr::EV_PROFILE_ID != 0 {
-        record.lease = new_lease;
+        attributes.lease = new_lease;
     }
     if change.mrc_mask & mrc::qp_attr::HINT != 0 {
         if let Some(hint) = &new_hint {
             hint.acquire();
         }
-        if let Some(old) = std::mem::replace(&mut record.hint, new_hint) {
+        if let Some(old) = std::mem::replace(&mut attributes.hint, new_hint) {
             old.release();
         }
     }
-    remember(&mut record.verbs, verbs, mask);
+    remember(&mut attributes.verbs, verbs, mask);
     if let Some(mrc) = mrc {
-        let kept = record.mrc.get_or_insert_with(defaults);
+        let kept = attributes.mrc.get_or_insert_with(defaults);
         remember_mrc(kept, mrc, change.mrc_mask);
     }
     qp.show_state();
@@ -274,7 +274,7 @@ fn verbs_attributes(qp: &Qp, from: &IbvQpAttr, mask: u32, to: &mut QpAttr) -> Re
     if has(v::PKEY_INDEX) && from.pkey_index != 0 {
         return Err(EINVAL);
     }
-    if has(v::PORT) && qp.face == Face::Verbs {
+    if has(v::PORT) && qp.api == Api::Verbs {
         qp.context.plane(from.port_num.into())?;
     }
     if has(v::ACCESS_FLAGS) {
@@ -283,7 +283,7 @@ fn verbs_attributes(qp: &Qp, from: &IbvQpAttr, mask: u32, to: &mut QpAttr) -> Re
     }
     if has(v::PATH_MTU) {
         if !(1..=5).contains(&from.path_mtu)
-            || (qp.face == Face::Verbs && from.path_mtu > qp.context.active_mtu())
+            || (qp.api == Api::Verbs && from.path_mtu > qp.context.active_mtu())
         {
             return Err(EINVAL);
         }
@@ -305,13 +305,13 @@ fn verbs_attributes(qp: &Qp, from: &IbvQpAttr, mask: u32, to: &mut QpAttr) -> Re
     const PSN: u32 = (1 << 24) - 1;
     to.rq_psn = has(v::RQ_PSN).then_some(from.rq_psn & PSN);
     to.sq_psn = has(v::SQ_PSN).then_some(from.sq_psn & PSN);
-    if qp.face == Face::Verbs && has(v::TIMEOUT) {
+    if qp.api == Api::Verbs && has(v::TIMEOUT) {
         if from.timeout > 31 {
             return Err(EINVAL);
         }
         to.timeout = Some(mrc_timeout(from.timeout));
     }
-    if qp.face == Face::Verbs && has(v::RETRY_CNT) {
+    if qp.api == Api::Verbs && has(v::RETRY_CNT) {
         if from.retry_cnt > MOST_RETRIES {
             return Err(EINVAL);
         }
@@ -321,7 +321,7 @@ fn verbs_attributes(qp: &Qp, from: &IbvQpAttr, mask: u32, to: &mut QpAttr) -> Re
         let retries = to.linear_cnt.unwrap_or(MOST_RETRIES);
         to.exp_cnt = Some(if verbs == 0 { EXP_CNT_FOR_EVER } else { doubling_retries(timeout, retries) });
     }
-    if qp.face == Face::Verbs && has(v::RNR_RETRY) {
+    if qp.api == Api::Verbs && has(v::RNR_RETRY) {
         to.receive_wait_ms = Some(match from.rnr_retry {
             retries @ 0..RNR_RETRY_FOR_EVER => (u32::from(retries) + 1) * LONGEST_RNR_TIMER_MS,
             RNR_RETRY_FOR_EVER => RECEIVE_WAIT_FOREVER,
@@ -448,10 +448,10 @@ pub fn defaults() -> MrcQpAttr {
 
 /// The attributes as they were set, with the present state.
 pub fn query(qp: &Qp) -> (IbvQpAttr, MrcQpAttr) {
-    let record = qp.record.lock();
+    let attributes = qp.attributes.lock();
     let state = state_code(qp.nic.state());
-    let verbs = IbvQpAttr { qp_state: state, cur_qp_state: state, cap: qp.init.cap, ..record.verbs };
-    (verbs, record.mrc.unwrap_or_else(defaults))
+    let verbs = IbvQpAttr { qp_state: state, cur_qp_state: state, cap: qp.init.cap, ..attributes.verbs };
+    (verbs, attributes.mrc.unwrap_or_else(defaults))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use openmrc_nic::{RecvWr, SendData, SendList, SendWr, Sge};
 use smallvec::SmallVec;
 
 use crate::abi::verbs::*;
-use crate::cq::Face;
+use crate::cq::Api;
 use crate::errno::{EINVAL, EOPNOTSUPP, Errno, Result};
 use crate::qp::Qp;
 use crate::told;
@@ -139,7 +139,7 @@ pub unsafe fn send(qp: &Qp, wr: *mut IbvSendWr, bad: *mut *mut IbvSendWr) -> Res
         told::refused("queue pair", told::operation(opcode), "MRC has only WRITE");
         // A program for MRC knows that there are none.
         let sends = matches!(opcode, IBV_WR_SEND | IBV_WR_SEND_WITH_IMM | IBV_WR_SEND_WITH_INV);
-        if sends && qp.face == Face::Verbs {
+        if sends && qp.api == Api::Verbs {
             qp.end_with_peer();
         }
     }

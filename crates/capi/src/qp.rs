@@ -15,7 +15,7 @@ use crate::abi::mrc::MrcQpAttr;
 use crate::abi::verbs::*;
 use crate::built::Built;
 use crate::context::{AsyncQueue, Context, Target};
-use crate::cq::{self, Cq, Face};
+use crate::cq::{self, Api, Cq};
 use crate::device::{MAX_INLINE, MAX_QP, MAX_QP_WR, MAX_SGE};
 use crate::errno::{EINVAL, ENOMEM, EOPNOTSUPP, Result};
 use crate::events::Acknowledged;
@@ -43,7 +43,7 @@ pub const MRC_QP: u64 = u64::from_ne_bytes(*b"mrc.qp\0\0");
 pub struct Qp {
     pub context: Arc<Context>,
     pub nic: nic::QueuePair,
-    pub face: Face,
+    pub api: Api,
     /// Of an MRC queue pair: the address of its context.
     pub parent: usize,
     pd: Arc<Pd>,
@@ -52,7 +52,7 @@ pub struct Qp {
     /// What it was made with.
     pub init: Init,
     /// What it was told, for queries.
-    pub record: Mutex<Record>,
+    pub attributes: Mutex<Attributes>,
     pub async_events: Arc<Acknowledged>,
     dying: AtomicBool,
     /// A receive had a buffer, so the program may wait for a SEND.
@@ -83,7 +83,7 @@ unsafe impl Sync for Init {}
 
 /// The attributes of a queue pair as the program set them.
 #[derive(Default)]
-pub struct Record {
+pub struct Attributes {
     pub verbs: IbvQpAttr,
     pub mrc: Option<MrcQpAttr>,
     pub hint: Option<Arc<Hint>>,
@@ -92,7 +92,7 @@ pub struct Record {
 }
 
 // SAFETY: the pointer to a hint is a name that goes back to the program; nothing here follows it.
-unsafe impl Send for Record {}
+unsafe impl Send for Attributes {}
 
 /// Bounds and least values of capacities; what the queue pair gets.
 fn granted(asked: IbvQpCap) -> Result<IbvQpCap> {
@@ -111,13 +111,13 @@ fn granted(asked: IbvQpCap) -> Result<IbvQpCap> {
 
 impl Qp {
     /// A queue pair in RESET whose object is made later. `init.cap` becomes what is granted.
-    pub fn new(face: Face, parent: usize, context: &Arc<Context>, init: &mut Init) -> Result<Arc<Self>> {
+    pub fn new(api: Api, parent: usize, context: &Arc<Context>, init: &mut Init) -> Result<Arc<Self>> {
         let pd = PDS.get(init.pd)?;
         if !Arc::ptr_eq(&pd.context, context) {
             return Err(EINVAL);
         }
-        let send_cq = cq::for_qp(init.send_cq, context, face)?;
-        let recv_cq = cq::for_qp(init.recv_cq, context, face)?;
+        let send_cq = cq::for_qp(init.send_cq, context, api)?;
+        let recv_cq = cq::for_qp(init.recv_cq, context, api)?;
         let cap = granted(init.cap)?;
         if QPS.all(|qp| Arc::ptr_eq(&qp.context, context)).len() >= MAX_QP as usize {
             return Err(ENOMEM);
@@ -141,13 +141,13 @@ impl Qp {
         Ok(Arc::new(Qp {
             context: Arc::clone(context),
             nic,
-            face,
+            api,
             parent,
             pd,
             send_cq,
             recv_cq,
             init: *init,
-            record: Mutex::default(),
+            attributes: Mutex::default(),
             async_events: Arc::default(),
             dying: AtomicBool::new(false),
             has_buffers: Arc::default(),
@@ -230,7 +230,7 @@ pub fn create_verbs(pd: *mut IbvPd, attr: &mut IbvQpInitAttr) -> Result<*mut Ibv
         send_ops_flags: 0,
         protocol_version: 0,
     };
-    let qp = Qp::new(Face::Verbs, 0, &context, &mut init)?;
+    let qp = Qp::new(Api::Verbs, 0, &context, &mut init)?;
     attr.cap = init.cap;
     let base = IbvQp {
         // SAFETY: the domain is in the table, so its public part is there.
@@ -271,9 +271,9 @@ pub fn create_verbs(pd: *mut IbvPd, attr: &mut IbvQpInitAttr) -> Result<*mut Ibv
 ///
 /// # Safety
 /// `P` is the public part of its objects.
-pub unsafe fn destroy<P: 'static>(qp: *mut P, face: Face) -> Result<()> {
+pub unsafe fn destroy<P: 'static>(qp: *mut P, api: Api) -> Result<()> {
     let core = QPS.get(qp)?;
-    if core.face != face || core.dying.swap(true, Ordering::AcqRel) {
+    if core.api != api || core.dying.swap(true, Ordering::AcqRel) {
         return Err(EINVAL);
     }
     // SAFETY: the caller's promise, and only one thread gets here.
@@ -294,11 +294,11 @@ unsafe fn finish<P: 'static>(address: usize, core: &Arc<Qp>, waits: bool) {
     } else {
         core.nic.destroy();
     }
-    drop(core.record.lock().lease.take());
+    drop(core.attributes.lock().lease.take());
     core.send_cq.detach(core.init.cap.max_send_wr as usize);
     core.recv_cq.detach(core.init.cap.max_recv_wr as usize);
     core.pd.users.fetch_sub(1, Ordering::AcqRel);
-    if let Some(hint) = core.record.lock().hint.take() {
+    if let Some(hint) = core.attributes.lock().hint.take() {
         hint.release();
     }
     let object = std::ptr::with_exposed_provenance_mut::<Marked<P, Qp>>(address);
@@ -309,13 +309,13 @@ unsafe fn finish<P: 'static>(address: usize, core: &Arc<Qp>, waits: bool) {
 }
 
 /// What is left of those for which `fits` holds, without waiting for anybody.
-pub fn destroy_where(fits: impl Fn(&Context, Face, usize) -> bool) {
-    for (address, qp) in QPS.all(|qp| fits(&qp.context, qp.face, qp.parent)) {
-        // SAFETY: the face says what its public part is; nobody else destroys objects of a context that is closed.
+pub fn destroy_where(fits: impl Fn(&Context, Api, usize) -> bool) {
+    for (address, qp) in QPS.all(|qp| fits(&qp.context, qp.api, qp.parent)) {
+        // SAFETY: the interface says what its public part is; nobody else destroys objects of a context that is closed.
         unsafe {
-            match qp.face {
-                Face::Verbs => finish::<IbvQpEx>(address, &qp, false),
-                Face::Mrc => finish::<()>(address, &qp, false),
+            match qp.api {
+                Api::Verbs => finish::<IbvQpEx>(address, &qp, false),
+                Api::Mrc => finish::<()>(address, &qp, false),
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::header::Signature;
 use crate::memory::{Lent, OperationMemory};
 use crate::operation::{Operation, Reduction};
 use crate::p2p::Incoming;
-use crate::record::Record;
+use crate::record::OperationRecord;
 use crate::types::DataType;
 use crate::work::WorkState;
 
@@ -201,7 +201,7 @@ impl Communicator {
     }
 
     /// Records of operations that have ended since the last call.
-    pub fn take_records(&self) -> Vec<Record> {
+    pub fn take_records(&self) -> Vec<OperationRecord> {
         self.driver.core.lock().log.take()
     }
 

@@ -19,7 +19,7 @@ use crate::memory::Lent;
 use crate::network::Network;
 use crate::operation::Operation;
 use crate::p2p::{Incoming, Outgoing, P2P_BIT, PointToPoint};
-use crate::record::{Log, Record};
+use crate::record::{Log, OperationRecord};
 use crate::remote::{ABORT_ID, Notice};
 use crate::types::DataType;
 use crate::work::WorkState;
@@ -222,7 +222,7 @@ impl Core {
             operation.finish();
             if let Some(mut operation) = self.operations.queue.pop_front() {
                 self.agreement.ended(operation.number, operation.signature);
-                self.log.add(Record::of(&mut operation));
+                self.log.add(OperationRecord::of(&mut operation));
                 operation.end(Ok(()));
             }
             worked = true;

@@ -39,6 +39,6 @@ pub use communicator::{Communicator, Work};
 pub use error::{Error, Result};
 pub use memory::Lent;
 pub use openmrc_schedule::{Algorithm, Rank, Shape, Tuning};
-pub use record::Record;
+pub use record::OperationRecord;
 pub use rendezvous::{Options, Rendezvous};
 pub use types::{DataType, ReduceOp};

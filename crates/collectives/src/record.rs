@@ -14,7 +14,7 @@ const KEPT: usize = 65_536;
 
 /// An operation that has ended.
 #[derive(Clone, Debug)]
-pub struct Record {
+pub struct OperationRecord {
     /// Number of the call in its communicator; 0 of a message.
     pub number: u64,
     /// Name of the operation; `send` or `recv` of a message.
@@ -40,15 +40,15 @@ pub struct Record {
     pub messages: Vec<(Rank, u64)>,
 }
 
-impl Record {
+impl OperationRecord {
     /// The record of an operation that has just ended.
-    pub(crate) fn of(operation: &mut Operation) -> Record {
+    pub(crate) fn of(operation: &mut Operation) -> OperationRecord {
         let messages = operation.take_recorded();
         let signature = &operation.signature;
         let size = crate::types::DataType::from_code(signature.dtype).map_or(1, |dtype| dtype.size() as u64);
         let [shared_bytes, network_bytes] = operation.bytes();
         let common = signature.count * size;
-        Record {
+        OperationRecord {
             number: operation.number,
             name: Shape::name_of(signature.kind),
             algorithm: Algorithm::ALL.get(usize::from(signature.algorithm)).map_or("none", |a| a.name()),
@@ -64,10 +64,10 @@ impl Record {
     }
 
     /// The record of a message that has just ended.
-    fn of_message(message: &Ended) -> Record {
+    fn of_message(message: &Ended) -> OperationRecord {
         let bytes = message.len as u64;
         let sent = if message.is_send { bytes } else { 0 };
-        Record {
+        OperationRecord {
             number: 0,
             name: if message.is_send { "send" } else { "recv" },
             algorithm: Algorithm::Direct.name(),
@@ -88,7 +88,7 @@ impl Record {
 pub(crate) struct Log {
     /// Records of operations have their messages.
     pub with_messages: bool,
-    records: VecDeque<Record>,
+    records: VecDeque<OperationRecord>,
     /// Operations that have ended.
     pub operations: u64,
     /// Bytes sent through shared memory.
@@ -98,7 +98,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    pub(crate) fn add(&mut self, record: Record) {
+    pub(crate) fn add(&mut self, record: OperationRecord) {
         self.operations += 1;
         self.shared_bytes += record.shared_bytes;
         self.network_bytes += record.network_bytes;
@@ -107,10 +107,10 @@ impl Log {
 
     /// Adds the record of a message; its bytes are counted elsewhere.
     pub(crate) fn add_message(&mut self, message: &Ended) {
-        self.push(Record::of_message(message));
+        self.push(OperationRecord::of_message(message));
     }
 
-    fn push(&mut self, record: Record) {
+    fn push(&mut self, record: OperationRecord) {
         if self.records.len() == KEPT {
             self.records.pop_front();
         }
@@ -118,7 +118,7 @@ impl Log {
     }
 
     /// The records since the last call.
-    pub(crate) fn take(&mut self) -> Vec<Record> {
+    pub(crate) fn take(&mut self) -> Vec<OperationRecord> {
         self.records.drain(..).collect()
     }
 }

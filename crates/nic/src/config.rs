@@ -138,8 +138,8 @@ impl EntropyConfig {
     }
 
     /// The place of an entropy value in the headers.
-    pub(crate) fn place(&self, ev: Ev) -> Entropy {
-        self.format.place(ev, self.order)
+    pub(crate) fn split(&self, ev: Ev) -> Entropy {
+        self.format.split(ev, self.order)
     }
 
     /// Bits of the entropy values, of which a reflected one is compared.

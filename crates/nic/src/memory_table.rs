@@ -179,7 +179,7 @@ impl MemoryTable {
     /// Writes the payload of a remote write to memory, all of it or nothing; of a file that has become shorter, what is
     /// still there.
     #[inline]
-    pub fn place(&self, pd: u32, rkey: u32, va: u64, payload: &[u8]) -> std::result::Result<(), Refusal> {
+    pub fn write(&self, pd: u32, rkey: u32, va: u64, payload: &[u8]) -> std::result::Result<(), Refusal> {
         let region = self.find(rkey).ok_or(Refusal(Cause::RkeyUnknown))?;
         if region.pd != pd {
             return Err(Refusal(Cause::PdMismatch));
@@ -315,15 +315,15 @@ mod tests {
         let base = middle.as_ptr() as u64;
         let key = table.insert(region(1, RW, middle)).unwrap();
         let bounds = Err(Refusal(Cause::OutOfBounds));
-        assert_eq!(table.place(1, key, base - 1, &[1; 4]), bounds);
-        assert_eq!(table.place(1, key, base + 29, &[1; 4]), bounds);
-        assert_eq!(table.place(1, key, base + 33, &[]), bounds);
-        assert_eq!(table.place(1, key, u64::MAX, &[1; 4]), bounds);
-        assert_eq!(table.place(2, key, base, &[1; 4]), Err(Refusal(Cause::PdMismatch)));
-        assert_eq!(table.place(1, key ^ 0x8000_0000, base, &[1; 4]), Err(Refusal(Cause::RkeyUnknown)));
+        assert_eq!(table.write(1, key, base - 1, &[1; 4]), bounds);
+        assert_eq!(table.write(1, key, base + 29, &[1; 4]), bounds);
+        assert_eq!(table.write(1, key, base + 33, &[]), bounds);
+        assert_eq!(table.write(1, key, u64::MAX, &[1; 4]), bounds);
+        assert_eq!(table.write(2, key, base, &[1; 4]), Err(Refusal(Cause::PdMismatch)));
+        assert_eq!(table.write(1, key ^ 0x8000_0000, base, &[1; 4]), Err(Refusal(Cause::RkeyUnknown)));
         assert_eq!(buffer, [0; 64]);
-        assert_eq!(table.place(1, key, base + 28, &[1, 2, 3, 4]), Ok(()));
-        assert_eq!(table.place(1, key, base + 32, &[]), Ok(()));
+        assert_eq!(table.write(1, key, base + 28, &[1, 2, 3, 4]), Ok(()));
+        assert_eq!(table.write(1, key, base + 32, &[]), Ok(()));
         assert_eq!(buffer[44..48], [1, 2, 3, 4]);
         assert_eq!(buffer[48..], [0; 16]);
     }
@@ -346,7 +346,7 @@ mod tests {
         let mut buffer = [0u8; 8];
         let base = buffer.as_ptr() as u64;
         let key = table.insert(region(1, Access::LOCAL_WRITE, &mut buffer)).unwrap();
-        assert_eq!(table.place(1, key, base, &[1]), Err(Refusal(Cause::NoRemoteWrite)));
+        assert_eq!(table.write(1, key, base, &[1]), Err(Refusal(Cause::NoRemoteWrite)));
         assert_eq!(buffer, [0; 8]);
     }
 }

@@ -73,7 +73,7 @@ impl QueuePair {
     /// [`Error::Transition`] if there is no such transition, or it needs other attributes;
     /// [`Error::InvalidArgument`] if a value is out of range. Nothing has changed then.
     pub fn modify(&self, state: QpState, attr: &QpAttr) -> Result<()> {
-        self.engine()?.modify_qp(&self.driver.shared, self.qp.place, state, attr)?;
+        self.engine()?.modify_qp(&self.driver.shared, self.qp.slot, state, attr)?;
         self.driver.shared.kick();
         Ok(())
     }
@@ -83,7 +83,7 @@ impl QueuePair {
     /// # Errors
     /// [`Error::Closed`].
     pub fn query(&self) -> Result<QpInfo> {
-        self.engine()?.query_qp(self.qp.place)
+        self.engine()?.query_qp(self.qp.slot)
     }
 
     /// Counters of the transport. They are zero before RTR.
@@ -91,7 +91,7 @@ impl QueuePair {
     /// # Errors
     /// [`Error::Closed`].
     pub fn stats(&self) -> Result<QpStats> {
-        self.engine()?.qp_stats(self.qp.place)
+        self.engine()?.qp_stats(self.qp.slot)
     }
 
     /// Every path it may use, with its state. Empty before RTR.
@@ -99,7 +99,7 @@ impl QueuePair {
     /// # Errors
     /// [`Error::Closed`].
     pub fn ev_states(&self) -> Result<Vec<(PathEntry, EvState)>> {
-        self.engine()?.qp_ev_states(self.qp.place)
+        self.engine()?.qp_ev_states(self.qp.slot)
     }
 
     /// Switches a path off or on for this queue pair, whatever its profile says; whether it uses the path. Queue pairs
@@ -108,7 +108,7 @@ impl QueuePair {
     /// # Errors
     /// [`Error::Closed`].
     pub fn set_ev_denied(&self, path: PathEntry, denied: bool) -> Result<bool> {
-        Ok(self.engine()?.set_qp_ev_denied(self.qp.place, path, denied))
+        Ok(self.engine()?.set_qp_ev_denied(self.qp.slot, path, denied))
     }
 
     /// Proves that packets of the path MTU reach the peer, which is in RTR or RTS: sends one on each port, several
@@ -121,11 +121,11 @@ impl QueuePair {
     /// [`Error::Closed`], [`Error::WrongState`].
     pub fn prove_path_mtu(&self) -> Result<()> {
         self.usable("prove_path_mtu", "RTS", |state| state == QpState::Rts)?;
-        let (place, shared) = (self.qp.place, &self.driver.shared);
-        shared.mtu_proofs.expect(place);
-        let begun = self.engine().and_then(|mut engine| engine.prove_mtu(shared, sys::now(), place));
+        let (slot, shared) = (self.qp.slot, &self.driver.shared);
+        shared.mtu_proofs.expect(slot);
+        let begun = self.engine().and_then(|mut engine| engine.prove_mtu(shared, sys::now(), slot));
         if begun.is_err() {
-            shared.mtu_proofs.forget(place);
+            shared.mtu_proofs.forget(slot);
             return begun;
         }
         // The turns of the proof have deadlines.
@@ -134,9 +134,9 @@ impl QueuePair {
             let destroyed = self.destroyed.load(Ordering::Acquire);
             destroyed || shared.is_closed() || self.qp.state() == QpState::Reset
         };
-        let progress = self.driver.wait_for(&shared.mtu_proofs, place, is_gone);
+        let progress = self.driver.wait_for(&shared.mtu_proofs, slot, is_gone);
         let progress = progress.ok_or(Error::Closed("the proof"))?;
-        let addresses = self.engine()?.peer_addresses(place, progress.narrow());
+        let addresses = self.engine()?.peer_addresses(slot, progress.narrow());
         if addresses.is_empty() {
             return Ok(());
         }
@@ -154,7 +154,7 @@ impl QueuePair {
     /// # Errors
     /// [`Error::Closed`].
     pub fn ports_up(&self) -> Result<PortSet> {
-        self.engine()?.qp_ports(self.qp.place)
+        self.engine()?.qp_ports(self.qp.slot)
     }
 
     /// Posts sends, all or none. It needs RTS; in ERROR they complete with WR_FLUSH_ERR. In polling mode
@@ -243,7 +243,7 @@ impl QueuePair {
     /// Sends were posted in this state.
     fn hand_over(&self, state: QpState) -> Result<()> {
         if state == QpState::Error {
-            self.engine()?.flush_queues(&self.driver.shared, self.qp.place);
+            self.engine()?.flush_queues(&self.driver.shared, self.qp.slot);
         } else {
             self.driver.shared.submit(&self.qp);
             self.driver.drive_if_polling();
@@ -319,7 +319,7 @@ impl QueuePair {
     /// Receives were posted in this state.
     fn receives_posted(&self, state: QpState) -> Result<()> {
         if state == QpState::Error || self.qp.state() == QpState::Error {
-            self.engine()?.flush_queues(&self.driver.shared, self.qp.place);
+            self.engine()?.flush_queues(&self.driver.shared, self.qp.slot);
         } else if self.qp.needs_receive.load(Ordering::Relaxed) {
             self.driver.shared.submit(&self.qp);
             self.driver.drive_if_polling();
@@ -332,7 +332,7 @@ impl QueuePair {
     /// # Errors
     /// [`Error::Closed`].
     pub fn set_access(&self, access: Access) -> Result<()> {
-        self.engine()?.set_qp_access(self.qp.place, access)
+        self.engine()?.set_qp_access(self.qp.slot, access)
     }
 
     /// In RTS: changes the retries, those that are given; see [`QpAttr`].
@@ -345,7 +345,7 @@ impl QueuePair {
         linear_cnt: Option<u8>,
         exp_cnt: Option<u8>,
     ) -> Result<()> {
-        self.engine()?.set_qp_retries(self.qp.place, timeout, linear_cnt, exp_cnt)
+        self.engine()?.set_qp_retries(self.qp.slot, timeout, linear_cnt, exp_cnt)
     }
 
     /// Sends that are posted and not completed.
@@ -369,7 +369,7 @@ impl QueuePair {
             return;
         }
         if let Some(mut engine) = self.driver.lock() {
-            engine.destroy_qp(self.qp.place);
+            engine.destroy_qp(self.qp.slot);
         }
     }
 
@@ -380,7 +380,7 @@ impl QueuePair {
             return;
         }
         if let Some(mut engine) = self.driver.lock() {
-            engine.retire_qp(&self.driver.shared, self.qp.place);
+            engine.retire_qp(&self.driver.shared, self.qp.slot);
         }
         self.driver.shared.kick();
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use openmrc_sockets::{Epoll, EventFd, Interest, Process};
 use openmrc_transport::Span;
-use openmrc_transport::node::{MtuProgress, Place};
+use openmrc_transport::node::{MtuProgress, Slot};
 use parking_lot::{Condvar, Mutex};
 
 use crate::config::DeviceConfig;
@@ -40,8 +40,8 @@ pub(crate) struct Shared {
     pub events: Events<AsyncEvent>,
     pub path_events: Events<PathEvent>,
     pub probes: Answers<u16, Option<Span>>,
-    /// Proofs of the path MTU, by place.
-    pub mtu_proofs: Answers<Place, MtuProgress>,
+    /// Proofs of the path MTU, by slot.
+    pub mtu_proofs: Answers<Slot, MtuProgress>,
     submissions: Mutex<Vec<u32>>,
     pub handover: Handover,
     closed: AtomicBool,
@@ -103,7 +103,7 @@ impl Shared {
         if qp.submitted.swap(true, Ordering::AcqRel) {
             return;
         }
-        self.submissions.lock().push(qp.place);
+        self.submissions.lock().push(qp.slot);
         if self.handover.post() {
             self.wake.signal();
         }

@@ -159,7 +159,7 @@ impl TxSocket {
         let open = || -> io::Result<Self> {
             let socket = Socket::udp(addr)?;
             socket.set_send_buffer(buffer)?;
-            // It never receives, so packets that strangers send must not pile up.
+            // It never receives, so packets that others send must not pile up.
             socket.set_receive_buffer(0)?;
             // The iCRC covers the IPv4 identification and "don't fragment", so both must be known.
             socket.never_fragment()?;

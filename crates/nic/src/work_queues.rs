@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use openmrc_transport::Time;
-use openmrc_transport::node::Place;
+use openmrc_transport::node::Slot;
 use parking_lot::Mutex;
 
 use crate::attr::QpCap;
@@ -18,8 +18,8 @@ use crate::work_request::Wqe;
 /// The part of a queue pair that engine and application share.
 pub(crate) struct QpShared {
     pub num: u32,
-    /// Its place in the node's table.
-    pub place: Place,
+    /// Its slot in the node's table.
+    pub slot: Slot,
     pub cap: QpCap,
     pub sq_sig_all: bool,
     pub send_cq: Arc<CqShared>,
@@ -45,7 +45,7 @@ pub(crate) struct QpShared {
 impl QpShared {
     pub fn new(
         num: u32,
-        place: Place,
+        slot: Slot,
         cap: QpCap,
         sq_sig_all: bool,
         send_cq: Arc<CqShared>,
@@ -53,7 +53,7 @@ impl QpShared {
     ) -> Self {
         QpShared {
             num,
-            place,
+            slot,
             cap,
             sq_sig_all,
             send_cq,

@@ -304,7 +304,7 @@ fn nodes_without_queue_pairs_answer_probes_of_those_that_they_may_answer() {
     };
     assert!(ask_of(&anybody).is_some());
     let ask = || ask_of(&b);
-    assert_eq!(ask(), None, "a stranger gets no answer");
+    assert_eq!(ask(), None, "an unknown node gets no answer");
     let peer = b.add_peer(&a.addresses()).unwrap();
     assert!(ask().is_some());
     b.remove_peer(peer);

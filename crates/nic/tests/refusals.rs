@@ -1,4 +1,4 @@
-//! What neither a peer nor a stranger on the network can do: memory stays unchanged, nothing is answered, every refusal
+//! What neither a peer nor another node on the network can do: memory stays unchanged, nothing is answered, every refusal
 //! has its counter.
 
 mod common;
@@ -195,16 +195,16 @@ fn a_completion_queue_that_overruns_says_so_and_ends_its_queue_pairs() {
 }
 
 /// A host on the network that builds its own packets.
-struct Stranger {
+struct Attacker {
     socket: UdpSocket,
     to: SocketAddr,
 }
 
-impl Stranger {
+impl Attacker {
     fn new(from: IpAddr, to: SocketAddr) -> Self {
         let socket = UdpSocket::bind((from, 0)).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-        Stranger { socket, to }
+        Attacker { socket, to }
     }
 
     /// The bytes of a write to `target`, with a correct iCRC.
@@ -268,18 +268,18 @@ fn malformed_packets_are_counted_by_cause_and_never_answered() {
     let (a, b) = pair(1);
     // From the peer's address, so that only the packet itself is wrong.
     let peer = a.context.addresses()[0].ip();
-    let stranger = Stranger::new(peer, b.context.addresses()[0]);
-    let good = stranger.write(&b, 0xFF_FFF0, b"12345678");
+    let attacker = Attacker::new(peer, b.context.addresses()[0]);
+    let good = attacker.write(&b, 0xFF_FFF0, b"12345678");
     let covered = &good[..good.len() - 4];
     let changed = |at: usize, value: u8| {
         let mut bytes = covered.to_vec();
         bytes[at] = value;
-        stranger.reseal(&mut bytes);
+        attacker.reseal(&mut bytes);
         bytes
     };
     let cut = |len: usize| {
         let mut bytes = covered[..len].to_vec();
-        stranger.reseal(&mut bytes);
+        attacker.reseal(&mut bytes);
         bytes
     };
     let cases: Vec<(Cause, Vec<u8>)> = vec![
@@ -294,7 +294,7 @@ fn malformed_packets_are_counted_by_cause_and_never_answered() {
             b[1] |= 0x30;
             let n = b.len();
             b.truncate(n - 4);
-            stranger.reseal(&mut b);
+            attacker.reseal(&mut b);
             b
         }),
         (Cause::BadIcrc, {
@@ -312,14 +312,14 @@ fn malformed_packets_are_counted_by_cause_and_never_answered() {
     ];
     let mut expected = std::collections::HashMap::new();
     for (cause, bytes) in &cases {
-        stranger.send(bytes);
+        attacker.send(bytes);
         *expected.entry(*cause).or_insert(0) += 1;
     }
     for (cause, n) in expected {
         counted(&b, cause, n);
     }
     assert_eq!(b.buffer.read(0, 8), [0; 8]);
-    assert!(stranger.socket.recv(&mut [0; 100]).is_err(), "nobody answers");
+    assert!(attacker.socket.recv(&mut [0; 100]).is_err(), "nobody answers");
     let from_port = b.context.stats().unwrap().ports[0];
     assert_eq!(from_port.tx_packets, 0, "not a single packet was sent because of these");
     // The queue pair still works.
@@ -332,7 +332,7 @@ fn malformed_packets_are_counted_by_cause_and_never_answered() {
 fn a_peer_that_numbers_its_ipv4_packets_is_understood_from_the_second_packet_on() {
     let (a, b) = pair(1);
     let peer = a.context.addresses()[0].ip();
-    let stranger = Stranger::new(peer, b.context.addresses()[0]);
+    let attacker = Attacker::new(peer, b.context.addresses()[0]);
     let probe = |id: u16, identification: u16| {
         let probe = openmrc_wire::Probe {
             vendor_info: 0,
@@ -341,10 +341,10 @@ fn a_peer_that_numbers_its_ipv4_packets_is_understood_from_the_second_packet_on(
             dpdcid: 0,
             timestamp: Default::default(),
         };
-        let mut bytes = stranger.seal(&Packet::new(b.qp.qp_num(), Psn::new(0), Body::Probe(probe)), &[]);
+        let mut bytes = attacker.seal(&Packet::new(b.qp.qp_num(), Psn::new(0), Body::Probe(probe)), &[]);
         bytes.truncate(bytes.len() - 4);
-        stranger.reseal_as(&mut bytes, identification);
-        stranger.send(&bytes);
+        attacker.reseal_as(&mut bytes, identification);
+        attacker.send(&bytes);
     };
     let answered = |n: u32| {
         let deadline = Instant::now() + PATIENCE;
@@ -377,30 +377,30 @@ fn a_peer_that_numbers_its_ipv4_packets_is_understood_from_the_second_packet_on(
 #[test]
 fn a_valid_packet_from_another_address_is_dropped() {
     let (_a, b) = pair(1);
-    let stranger = Stranger::new("127.9.9.9".parse().unwrap(), b.context.addresses()[0]);
-    stranger.send(&stranger.write(&b, 0xFF_FFF0, b"12345678"));
+    let attacker = Attacker::new("127.9.9.9".parse().unwrap(), b.context.addresses()[0]);
+    attacker.send(&attacker.write(&b, 0xFF_FFF0, b"12345678"));
     counted(&b, Cause::WrongPeer, 1);
     assert_eq!(b.buffer.read(0, 8), [0; 8]);
     assert_eq!(b.context.stats().unwrap().ports[0].tx_packets, 0);
 }
 
 #[test]
-fn endpoint_requests_of_strangers_are_not_answered_where_only_peers_are() {
+fn endpoint_requests_of_unknown_nodes_are_not_answered_where_only_peers_are() {
     let config = || DeviceConfig {
         endpoint: EndpointConfig { answered: EpOps::Peers, ..EndpointConfig::default() },
         ..device(1)
     };
     let (_a, b) = pair_with(config(), config(), &Options::default());
-    let stranger = Stranger::new("127.9.9.8".parse().unwrap(), b.context.addresses()[0]);
+    let attacker = Attacker::new("127.9.9.8".parse().unwrap(), b.context.addresses()[0]);
     let request = openmrc_wire::Erth {
         op: openmrc_wire::EndpointOp::EvProbe,
         vendor_info: 0,
         port_status_mask: 1,
         timestamp: Default::default(),
     };
-    stranger.send(&stranger.seal(&Packet::new(2, Psn::new(1), Body::EndpointRequest(request)), &[]));
+    attacker.send(&attacker.seal(&Packet::new(2, Psn::new(1), Body::EndpointRequest(request)), &[]));
     counted(&b, Cause::WrongPeer, 1);
-    assert!(stranger.socket.recv(&mut [0; 100]).is_err());
+    assert!(attacker.socket.recv(&mut [0; 100]).is_err());
 }
 
 #[test]
@@ -408,12 +408,12 @@ fn a_number_of_a_queue_pair_that_is_gone_is_unknown() {
     let (a, b) = pair(1);
     let old = b.qp.qp_num();
     let peer = a.context.addresses()[0].ip();
-    let stranger = Stranger::new(peer, b.context.addresses()[0]);
-    let packet = stranger.write(&b, 0xFF_FFF0, b"12345678");
+    let attacker = Attacker::new(peer, b.context.addresses()[0]);
+    let packet = attacker.write(&b, 0xFF_FFF0, b"12345678");
     b.qp.destroy();
     let newer = b.pd.create_qp(&b.cq, &b.cq, QpCap::default(), false).unwrap();
     assert_ne!(newer.qp_num(), old);
-    stranger.send(&packet);
+    attacker.send(&packet);
     counted(&b, Cause::UnknownQp, 1);
     assert_eq!(b.buffer.read(0, 8), [0; 8]);
 }
@@ -422,8 +422,8 @@ fn a_number_of_a_queue_pair_that_is_gone_is_unknown() {
 fn thousands_of_random_packets_change_nothing() {
     let (a, b) = pair(1);
     let peer = a.context.addresses()[0].ip();
-    let stranger = Stranger::new(peer, b.context.addresses()[0]);
-    let good = stranger.write(&b, 0x00_1000, b"12345678");
+    let attacker = Attacker::new(peer, b.context.addresses()[0]);
+    let good = attacker.write(&b, 0x00_1000, b"12345678");
     let before = b.context.stats().unwrap().ports[0].rx_packets;
     let mut sent = 0;
     for round in 0..3000u64 {
@@ -432,7 +432,7 @@ fn thousands_of_random_packets_change_nothing() {
             let noise = pattern(8, round + 7);
             bytes[usize::from(noise[0]) % (at + 1)] ^= noise[1] | 1;
         }
-        stranger.send(&bytes);
+        attacker.send(&bytes);
         sent += 1;
         if round % 64 == 63 {
             std::thread::sleep(Duration::from_millis(1));
@@ -451,8 +451,8 @@ fn thousands_of_random_packets_change_nothing() {
 #[test]
 fn a_control_packet_with_a_trimmed_code_point_is_handled_if_it_is_whole() {
     let (a, b) = pair(1);
-    let stranger = Stranger::new(a.context.addresses()[0].ip(), b.context.addresses()[0]);
-    stranger.send_as_trimmed();
+    let attacker = Attacker::new(a.context.addresses()[0].ip(), b.context.addresses()[0]);
+    attacker.send_as_trimmed();
     let probe = openmrc_wire::Probe {
         vendor_info: 0,
         probe_id: 7,
@@ -460,18 +460,18 @@ fn a_control_packet_with_a_trimmed_code_point_is_handled_if_it_is_whole() {
         dpdcid: 0,
         timestamp: Default::default(),
     };
-    let bytes = stranger.seal(&Packet::new(b.qp.qp_num(), Psn::new(0), Body::Probe(probe)), &[]);
+    let bytes = attacker.seal(&Packet::new(b.qp.qp_num(), Psn::new(0), Body::Probe(probe)), &[]);
     // Cut short, then with a wrong iCRC: dropped and counted.
-    stranger.send(&bytes[..bytes.len() - 5]);
+    attacker.send(&bytes[..bytes.len() - 5]);
     counted(&b, Cause::Short, 1);
-    stranger.send(&bytes[..bytes.len() - 4]);
+    attacker.send(&bytes[..bytes.len() - 4]);
     counted(&b, Cause::TrimmedControl, 1);
     let mut wrong = bytes.clone();
     *wrong.last_mut().unwrap() ^= 1;
-    stranger.send(&wrong);
+    attacker.send(&wrong);
     counted(&b, Cause::BadIcrc, 1);
     assert_eq!(b.qp.stats().unwrap().sacks_sent, 0);
-    stranger.send(&bytes);
+    attacker.send(&bytes);
     let deadline = Instant::now() + PATIENCE;
     while b.qp.stats().unwrap().sacks_sent == 0 {
         assert!(Instant::now() < deadline, "the probe is not answered");
@@ -483,13 +483,13 @@ fn a_control_packet_with_a_trimmed_code_point_is_handled_if_it_is_whole() {
 fn a_trimmed_packet_is_known_by_its_dscp_and_places_nothing() {
     let (a, b) = pair(1);
     let peer = a.context.addresses()[0].ip();
-    let stranger = Stranger::new(peer, b.context.addresses()[0]);
-    let mut bytes = stranger.write(&b, 0xFF_FFF0, &[7; 4000]);
-    stranger.send_as_trimmed();
+    let attacker = Attacker::new(peer, b.context.addresses()[0]);
+    let mut bytes = attacker.write(&b, 0xFF_FFF0, &[7; 4000]);
+    attacker.send_as_trimmed();
     // Down to the BTH, which has all that a NACK needs.
     for (sent, kept) in [(1, 32), (2, 31), (3, 16), (4, 12)] {
         bytes.truncate(kept);
-        stranger.send(&bytes);
+        attacker.send(&bytes);
         let deadline = Instant::now() + PATIENCE;
         while b.qp.stats().unwrap().trimmed_in < sent {
             assert!(Instant::now() < deadline, "{kept} bytes");
@@ -497,7 +497,7 @@ fn a_trimmed_packet_is_known_by_its_dscp_and_places_nothing() {
         }
     }
     bytes.truncate(11);
-    stranger.send(&bytes);
+    attacker.send(&bytes);
     counted(&b, Cause::Short, 1);
     assert_eq!(b.buffer.read(0, 4000), vec![0; 4000]);
 }

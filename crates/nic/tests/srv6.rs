@@ -340,8 +340,8 @@ fn impossible_configurations_are_refused_with_the_reason() {
         ..good.clone()
     };
     refused(&alone, "no neighbour answers for 5f01:0:1:: on p0");
-    let stranger = a.context.add_peer(&b.context.addresses()).unwrap_err().to_string();
-    assert!(stranger.contains("no EV profile has SRv6 paths"), "{stranger}");
+    let refused = a.context.add_peer(&b.context.addresses()).unwrap_err().to_string();
+    assert!(refused.contains("no EV profile has SRv6 paths"), "{refused}");
     a.context.create_ev_profile(&good).unwrap();
     a.context.add_peer(&b.context.addresses()).unwrap();
 

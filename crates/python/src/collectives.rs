@@ -281,7 +281,7 @@ impl CollectiveGroup {
     /// root or peer, tag, messages.
     fn take_records(&self, py: Python<'_>) -> Vec<RecordFields> {
         let records = py.detach(|| self.communicator.take_records());
-        let fields = |r: openmrc_collectives::Record| {
+        let fields = |r: openmrc_collectives::OperationRecord| {
             let duration = r.duration.as_secs_f64();
             (
                 r.number,

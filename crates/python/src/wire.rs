@@ -139,7 +139,7 @@ fn dscp_defaults() -> Dscp {
 #[pyfunction]
 fn place_ev(format: String, order: String, ev: u32) -> PyResult<(u16, u32)> {
     let format: wire::EvFormat = format.to_core()?;
-    let entropy = format.place(wire::Ev(ev), order.to_core()?);
+    let entropy = format.split(wire::Ev(ev), order.to_core()?);
     Ok((entropy.sport, entropy.flow_label))
 }
 

@@ -86,10 +86,10 @@ impl Stretch {
             lock(&board[number]).post(partition);
             meeting.barrier.wait()?;
             let mut all = Standing { next_slot: u64::MAX, ..Standing::default() };
-            for place in board {
-                let mut place = lock(place);
-                all = all.with(place.standing);
-                partition.receive_mail(&mut place.mail[number]);
+            for mailbox in board {
+                let mut mailbox = lock(mailbox);
+                all = all.with(mailbox.standing);
+                partition.receive_mail(&mut mailbox.mail[number]);
             }
             match self.next_slot(&all) {
                 Some(next) => slot = next,
@@ -102,13 +102,13 @@ impl Stretch {
 
 /// Where a partition leaves its mail and its standing.
 #[derive(Default)]
-struct Place {
+struct Mailbox {
     standing: Standing,
     /// By receiver.
     mail: Vec<Mail>,
 }
 
-impl Place {
+impl Mailbox {
     /// A partition leaves its mail, and takes what is left of the mail before last: its memory.
     fn post(&mut self, partition: &mut Partition) {
         self.standing = partition.standing();
@@ -120,22 +120,25 @@ impl Place {
 struct Meeting {
     barrier: Barrier,
     /// By partition, for slots by turns.
-    boards: [Vec<Mutex<Place>>; 2],
+    boards: [Vec<Mutex<Mailbox>>; 2],
 }
 
 impl Meeting {
     fn new(partitions: usize) -> Self {
-        let place = || {
-            Mutex::new(Place { mail: (0..partitions).map(|_| Mail::default()).collect(), ..Place::default() })
+        let mailbox = || {
+            Mutex::new(Mailbox {
+                mail: (0..partitions).map(|_| Mail::default()).collect(),
+                ..Mailbox::default()
+            })
         };
-        let board = || (0..partitions).map(|_| place()).collect();
+        let board = || (0..partitions).map(|_| mailbox()).collect();
         Meeting { barrier: Barrier::new(partitions), boards: [board(), board()] }
     }
 }
 
 /// No thread holds a lock while it runs what may panic.
-fn lock(place: &Mutex<Place>) -> MutexGuard<'_, Place> {
-    place.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(mailbox: &Mutex<Mailbox>) -> MutexGuard<'_, Mailbox> {
+    mailbox.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Tells the others when its thread panics.

@@ -151,9 +151,9 @@ fn frames_that_cannot_be_forwarded_are_counted_and_not_changed() {
     spent.buffer[14 + 7] = 1;
     assert_eq!(refused(spent), Counters { dropped_hop_limit: 1, ..zero });
     // Frames that are not for this switch are left to the kernel and are no drops.
-    let mut stranger = data(&[OWN, 13], 10, 1);
-    stranger.buffer[5] ^= 1;
-    assert_eq!(refused(stranger), zero);
+    let mut unknown = data(&[OWN, 13], 10, 1);
+    unknown.buffer[5] ^= 1;
+    assert_eq!(refused(unknown), zero);
     let mut other_block = data(&[OWN, 13], 10, 1);
     other_block.buffer[14 + 24] = 0x20;
     assert_eq!(refused(other_block), zero);

@@ -21,7 +21,7 @@ struct Wire {
 }
 
 impl Host for Wire {
-    fn place(&mut self, _rkey: u32, _va: u64, _len: u32) -> Result<(), AccessError> {
+    fn write(&mut self, _rkey: u32, _va: u64, _len: u32) -> Result<(), AccessError> {
         Ok(())
     }
     fn transmit(&mut self, transmit: Transmit) {

@@ -219,7 +219,7 @@ pub trait Host {
     /// # Errors
     /// [`AccessError`] if the region does not exist, does not belong here, does not allow remote writes, or is too
     /// small.
-    fn place(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError>;
+    fn write(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError>;
 
     /// Send a feedback packet. Always taken: feedback is small and has priority.
     fn transmit(&mut self, transmit: Transmit);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use openmrc_transport::mrc::{CcProfile, PathConfig, PathModel, QpConfig, QueuePair};
 use openmrc_transport::node::{
-    Node, NodeConfig, NodeHost, PeerId, Place, PressureConfig, QpId, ReceiveQueueEmpty, Route,
+    Node, NodeConfig, NodeHost, PeerId, PressureConfig, QpId, ReceiveQueueEmpty, Route, Slot,
 };
 use openmrc_transport::{
     AccessError, EvProfile, Fatal, PathEntry, PortSet, Received, RecvDone, SendDone, SendStatus, Span, Time,
@@ -43,7 +43,7 @@ struct Notes {
 }
 
 impl NodeHost for Notes {
-    fn place(&mut self, _qp: QpId, rkey: u32, _va: u64, _len: u32) -> Result<(), AccessError> {
+    fn write(&mut self, _qp: QpId, rkey: u32, _va: u64, _len: u32) -> Result<(), AccessError> {
         self.placed += 1;
         if rkey == RKEY { Ok(()) } else { Err(AccessError) }
     }
@@ -70,7 +70,7 @@ impl NodeHost for Notes {
 
 const RKEY: u32 = 0x5EED;
 
-/// A node that strangers can reach, as the NIC configures it.
+/// A node that unknown nodes can reach, as the NIC configures it.
 fn guarded(seed: u64) -> Node<QueuePair> {
     let mut config = NodeConfig::software(PortSet::first(PORTS), RTT, 15, PressureConfig::Off);
     config.seed = seed;
@@ -95,20 +95,20 @@ const REMOTE_QP: u32 = 0xABCDEF;
 const FIRST_PSN: u32 = 0x123456;
 
 /// A node with a queue pair to [`PEER`] that has sent `messages` writes of 8 packets each.
-fn sending(messages: u64) -> (Node<QueuePair>, Place, Notes) {
+fn sending(messages: u64) -> (Node<QueuePair>, Slot, Notes) {
     let mut node = guarded(11);
     let mut notes = Notes::default();
-    let place = node.reserve(0).unwrap();
-    let config = qp_config(node.number(place), REMOTE_QP, FIRST_PSN);
+    let slot = node.reserve(0).unwrap();
+    let config = qp_config(node.number(slot), REMOTE_QP, FIRST_PSN);
     let qp = QueuePair::new(Time(1), &config).unwrap();
-    node.connect(Time(1), place, PEER, PortSet::first(PORTS), qp);
+    node.connect(Time(1), slot, PEER, PortSet::first(PORTS), qp);
     for handle in 0..messages {
         let len = 8 * u32::from(MTU);
         let wr = WorkRequest { handle, len, remote_va: 0, rkey: RKEY, imm: None, solicited: false };
-        node.post_send(Time(2), place, wr).unwrap();
+        node.post_send(Time(2), slot, wr).unwrap();
     }
     while node.poll_transmit(Time(3), PortSet::first(PORTS), &mut notes).is_some() {}
-    (node, place, notes)
+    (node, slot, notes)
 }
 
 fn received(packet: Packet, port: u8) -> Received {
@@ -130,7 +130,7 @@ fn port_status(id: u16, mask: u32) -> Packet {
 /// A node and an honest peer, whose live ports answer after half a round trip each way.
 struct Pair {
     node: Node<QueuePair>,
-    place: Place,
+    slot: Slot,
     notes: Notes,
     peer_up: PortSet,
     /// Share of requests and of answers that are lost.
@@ -142,9 +142,9 @@ struct Pair {
 
 impl Pair {
     fn new(peer_up: PortSet) -> Self {
-        let (node, place, notes) = sending(1);
+        let (node, slot, notes) = sending(1);
         let dice = Xoshiro256PlusPlus::seed_from_u64(3);
-        Pair { node, place, notes, peer_up, loss: 0.0, dice, now: Time(10), on_the_way: Default::default() }
+        Pair { node, slot, notes, peer_up, loss: 0.0, dice, now: Time(10), on_the_way: Default::default() }
     }
 
     fn forge(&mut self, packet: Packet, port: u8) {
@@ -260,8 +260,8 @@ fn a_port_on_which_traffic_arrives_is_up_though_it_answers_nothing() {
         for _ in 0..40 {
             pair.advance(RTT.over(10));
             if traffic {
-                let sack = sack_of(pair.node.number(pair.place), FIRST_PSN, 0);
-                pair.node.handle(pair.now, pair.place, &received(sack, 1), 100, &mut pair.notes);
+                let sack = sack_of(pair.node.number(pair.slot), FIRST_PSN, 0);
+                pair.node.handle(pair.now, pair.slot, &received(sack, 1), 100, &mut pair.notes);
             }
         }
         let expected = if traffic { PortSet::first(PORTS) } else { pair.peer_up };
@@ -326,16 +326,16 @@ fn request_ids_cannot_be_predicted_and_do_not_come_back_soon() {
 }
 
 #[test]
-fn strangers_get_at_most_their_rate_and_nothing_is_kept_of_them() {
+fn unknown_nodes_get_at_most_their_rate_and_nothing_is_kept_of_them() {
     let mut node = guarded(6);
     let request = port_status(1, 0);
     let count = count();
     let answered =
-        (0..count).filter(|&i| node.answer_stranger(Time(i * 1_000_000), i, &request).is_some()).count();
+        (0..count).filter(|&i| node.answer_unknown(Time(i * 1_000_000), i, &request).is_some()).count();
     // A microsecond apart: 100,000 per second, and a burst.
     assert!(answered as u64 <= count / 10 + 100, "{answered}");
     assert_eq!(node.stats().requests_answered + node.stats().requests_limited, count);
-    assert!(node.answer_stranger(Time::ZERO, 1, &sack_of(0, 0, 0)).is_none(), "requests only");
+    assert!(node.answer_unknown(Time::ZERO, 1, &sack_of(0, 0, 0)).is_none(), "requests only");
 }
 
 // --- feedback --------------------------------------------------------------------------------------------------------
@@ -395,8 +395,8 @@ fn write_of(dest_qp: u32, psn: u32, position: Position, dma_len: u32, len: u16, 
 
 #[test]
 fn a_million_blind_packets_of_each_kind_reach_no_queue_pair() {
-    let (mut node, place, mut notes) = sending(4);
-    let before = node.qp(place).unwrap().stats();
+    let (mut node, slot, mut notes) = sending(4);
+    let before = node.qp(slot).unwrap().stats();
     let mut dice = Xoshiro256PlusPlus::seed_from_u64(3);
     let mut found = 0;
     for kind in 0..8 {
@@ -413,16 +413,16 @@ fn a_million_blind_packets_of_each_kind_reach_no_queue_pair() {
                 6 => write_of(qp, psn, Position::Only, 64, 64, Some(1)),
                 _ => write_of(qp, psn, Position::Middle, 0, 0, None),
             };
-            if let Some(place) = node.find(qp) {
+            if let Some(slot) = node.find(qp) {
                 found += 1;
-                node.handle(Time(9), place, &received(packet, 0), 100, &mut notes);
+                node.handle(Time(9), slot, &received(packet, 0), 100, &mut notes);
             }
         }
     }
     // With one queue pair in 2^24 numbers, one packet in 16 million finds it.
     assert!(found <= 4, "{found} packets have found a queue pair");
     assert!(notes.sent.is_empty() && notes.fatal.is_empty() && notes.received == 0 && notes.placed == 0);
-    let after = node.qp(place).unwrap().stats();
+    let after = node.qp(slot).unwrap().stats();
     assert_eq!(
         (after.retransmits, after.lost, after.condemned),
         (before.retransmits, before.lost, before.condemned)
@@ -432,14 +432,14 @@ fn a_million_blind_packets_of_each_kind_reach_no_queue_pair() {
 /// An attacker who has guessed the queue pair, but not the PSN: fewer than one in 2^12 packets may get through.
 #[test]
 fn feedback_that_is_not_about_what_is_outstanding_is_refused() {
-    let (mut node, place, mut notes) = sending(4);
-    let qp = node.number(place);
+    let (mut node, slot, mut notes) = sending(4);
+    let qp = node.number(slot);
     let next = FIRST_PSN + 32;
     let mut invalid = 0;
     let mut refused = |node: &mut Node<QueuePair>, notes: &mut Notes, packet: Packet, what: &str| {
-        node.handle(Time(20), place, &received(packet, 0), 100, notes);
+        node.handle(Time(20), slot, &received(packet, 0), 100, notes);
         invalid += 1;
-        assert_eq!(node.qp(place).unwrap().stats().invalid, invalid, "{what}");
+        assert_eq!(node.qp(slot).unwrap().stats().invalid, invalid, "{what}");
         assert!(notes.sent.is_empty() && notes.fatal.is_empty(), "{what}");
     };
     for psn in [next, next + 1, next + 5000, FIRST_PSN - 3000, FIRST_PSN + 0x80_0000] {
@@ -461,12 +461,12 @@ fn feedback_that_is_not_about_what_is_outstanding_is_refused() {
     }
     refused(&mut node, &mut notes, ahead, "SACK of a packet that was not sent");
     // What is about a packet in flight is taken.
-    node.handle(Time(21), place, &received(sack_of(qp, below, 1), 0), 100, &mut notes);
-    node.handle(Time(21), place, &received(ack_of(qp, FIRST_PSN + 7, Aeth::ACK, 1), 0), 100, &mut notes);
+    node.handle(Time(21), slot, &received(sack_of(qp, below, 1), 0), 100, &mut notes);
+    node.handle(Time(21), slot, &received(ack_of(qp, FIRST_PSN + 7, Aeth::ACK, 1), 0), 100, &mut notes);
     assert_eq!(notes.sent, [SendDone { handle: 0, status: SendStatus::Success }]);
     node.handle(
         Time(21),
-        place,
+        slot,
         &received(ack_of(qp, FIRST_PSN + 8, Aeth::NAK_REMOTE_ACCESS, 1), 0),
         100,
         &mut notes,
@@ -476,26 +476,26 @@ fn feedback_that_is_not_about_what_is_outstanding_is_refused() {
 
 #[test]
 fn a_nak_when_nothing_is_unfinished_is_refused() {
-    let (mut node, place, mut notes) = sending(1);
-    let qp = node.number(place);
+    let (mut node, slot, mut notes) = sending(1);
+    let qp = node.number(slot);
     let last = FIRST_PSN + 7;
-    node.handle(Time(20), place, &received(ack_of(qp, last, Aeth::ACK, 1), 0), 100, &mut notes);
+    node.handle(Time(20), slot, &received(ack_of(qp, last, Aeth::ACK, 1), 0), 100, &mut notes);
     assert_eq!(notes.sent.len(), 1);
-    node.handle(Time(21), place, &received(ack_of(qp, last, Aeth::NAK_REMOTE_ACCESS, 1), 0), 100, &mut notes);
+    node.handle(Time(21), slot, &received(ack_of(qp, last, Aeth::NAK_REMOTE_ACCESS, 1), 0), 100, &mut notes);
     assert!(notes.fatal.is_empty());
-    assert_eq!(node.qp(place).unwrap().stats().invalid, 1);
+    assert_eq!(node.qp(slot).unwrap().stats().invalid, 1);
 }
 
 #[test]
 fn ids_may_be_in_either_order_or_missing_until_the_peer_has_sent_them() {
-    let with = |ids: (u16, u16), (node, place, notes): &mut (Node<QueuePair>, Place, Notes)| {
-        let mut packet = sack_of(node.number(*place), FIRST_PSN, 0);
+    let with = |ids: (u16, u16), (node, slot, notes): &mut (Node<QueuePair>, Slot, Notes)| {
+        let mut packet = sack_of(node.number(*slot), FIRST_PSN, 0);
         if let Body::Sack(sack) = &mut packet.body {
             (sack.spdcid, sack.dpdcid) = ids;
         }
-        let before = node.qp(*place).unwrap().stats().sacks_in;
-        node.handle(Time(20), *place, &received(packet, 0), 100, notes);
-        node.qp(*place).unwrap().stats().sacks_in > before
+        let before = node.qp(*slot).unwrap().stats().sacks_in;
+        node.handle(Time(20), *slot, &received(packet, 0), 100, notes);
+        node.qp(*slot).unwrap().stats().sacks_in > before
     };
     let mut at = sending(4);
     let (local, remote) = (at.0.number(at.1) as u16, REMOTE_QP as u16);
@@ -514,10 +514,10 @@ fn ids_may_be_in_either_order_or_missing_until_the_peer_has_sent_them() {
 fn deliver(packets: &[(Position, u32, u16)]) -> (usize, Vec<Fatal>) {
     let mut node = guarded(12);
     let mut notes = Notes::default();
-    let place = node.reserve(0).unwrap();
-    let number = node.number(place);
+    let slot = node.reserve(0).unwrap();
+    let number = node.number(slot);
     let qp = QueuePair::new(Time(1), &qp_config(number, REMOTE_QP, FIRST_PSN)).unwrap();
-    node.connect(Time(1), place, PEER, PortSet::first(PORTS), qp);
+    node.connect(Time(1), slot, PEER, PortSet::first(PORTS), qp);
     let first = FIRST_PSN ^ 0x80_0000;
     // The last one first: whatever the order of arrival.
     for (i, &(position, dma_len, len)) in packets.iter().enumerate().rev() {
@@ -527,7 +527,7 @@ fn deliver(packets: &[(Position, u32, u16)]) -> (usize, Vec<Fatal>) {
         if let Body::Write(write) = &mut packet.body {
             write.rqmsn = Msn(before as u16);
         }
-        node.handle(Time(2 + i as u64), place, &received(packet, 0), 100, &mut notes);
+        node.handle(Time(2 + i as u64), slot, &received(packet, 0), 100, &mut notes);
     }
     (notes.received, notes.fatal)
 }
@@ -584,16 +584,16 @@ fn no_message_with_a_hole_is_ever_complete() {
 
 #[test]
 fn data_from_long_ago_is_not_answered() {
-    let (mut node, place, mut notes) = sending(1);
-    let number = node.number(place);
+    let (mut node, slot, mut notes) = sending(1);
+    let number = node.number(slot);
     let expected = FIRST_PSN ^ 0x80_0000;
     let old = |psn| write_of(number, psn, Position::Only, 4, 4, None);
-    node.handle(Time(20), place, &received(old(expected - 1024), 0), 100, &mut notes);
+    node.handle(Time(20), slot, &received(old(expected - 1024), 0), 100, &mut notes);
     node.handle_timeout(Time(21), &mut notes);
     let answers = notes.feedback.len();
     assert!(answers > 0, "a duplicate of the last window is answered");
     for back in [1025, 5000, 0x40_0000] {
-        node.handle(Time(22), place, &received(old(expected - back), 0), 100, &mut notes);
+        node.handle(Time(22), slot, &received(old(expected - back), 0), 100, &mut notes);
         node.handle_timeout(Time(23), &mut notes);
     }
     assert_eq!(notes.feedback.len(), answers);

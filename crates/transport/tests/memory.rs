@@ -53,7 +53,7 @@ struct Sink {
 }
 
 impl Host for Sink {
-    fn place(&mut self, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
+    fn write(&mut self, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
         Ok(())
     }
     fn transmit(&mut self, transmit: Transmit) {

@@ -25,7 +25,7 @@ struct Notes {
 }
 
 impl NodeHost for Notes {
-    fn place(&mut self, _qp: QpId, _rkey: u32, _va: u64, _len: u32) -> Result<(), AccessError> {
+    fn write(&mut self, _qp: QpId, _rkey: u32, _va: u64, _len: u32) -> Result<(), AccessError> {
         Ok(())
     }
     fn feedback(&mut self, _qp: QpId, _transmit: Transmit) {}
@@ -102,7 +102,7 @@ fn an_answer_ends_the_repetition_and_a_newer_state_replaces_an_older_one() {
 }
 
 #[test]
-fn strangers_are_answered_and_not_believed() {
+fn unknown_nodes_are_answered_and_not_believed() {
     let (mut a, mut b) = (node(2), node(2));
     let (mut at_a, mut at_b) = (Notes::default(), Notes::default());
     a.set_own_ports(Time(0), PortSet(2), &mut at_a);

@@ -3,7 +3,7 @@
 
 mod world;
 
-use world::sabotage::{Fault, Sabotaged};
+use world::sabotage::{PlantedFault, Sabotaged};
 use world::seeds::run_one;
 use world::{Expect, Scenario, Subject};
 
@@ -26,7 +26,7 @@ fn first_complaint<T: Subject>(seeds: u64) -> Option<String> {
 
 /// Asserts that fault number `FAULT` is detected, and for an expected reason.
 fn assert_noticed<const FAULT: u8>(reasons: &[&str]) {
-    let fault = Fault::ALL[FAULT as usize];
+    let fault = PlantedFault::ALL[FAULT as usize];
     assert_eq!(fault as u8, FAULT);
     let text = first_complaint::<Sabotaged<FAULT>>(300).unwrap_or_else(|| panic!("{fault:?} goes unnoticed"));
     assert!(
@@ -40,7 +40,7 @@ macro_rules! noticed {
         $(
             #[test]
             fn $name() {
-                assert_noticed::<{ Fault::$fault as u8 }>(&$reasons);
+                assert_noticed::<{ PlantedFault::$fault as u8 }>(&$reasons);
             }
         )*
     };
@@ -69,7 +69,7 @@ noticed! {
 
 #[test]
 fn every_fault_has_a_test() {
-    for (number, fault) in Fault::ALL.iter().enumerate() {
+    for (number, fault) in PlantedFault::ALL.iter().enumerate() {
         assert_eq!(*fault as usize, number);
     }
 }

@@ -93,7 +93,7 @@ impl EvFormat {
 
     /// The header fields of an EV. In UDP mode the low half is always the source port.
     #[inline]
-    pub const fn place(self, ev: Ev, order: EntropyOrder) -> Entropy {
+    pub const fn split(self, ev: Ev, order: EntropyOrder) -> Entropy {
         match self {
             EvFormat::Udp => EntropyOrder::FlowLabelHigh.split(ev),
             EvFormat::Structured | EvFormat::Srv6 | EvFormat::Srv6Srh => order.split(ev),
@@ -112,18 +112,18 @@ mod tests {
     fn the_low_half_is_the_source_port_and_the_high_half_the_flow_label() {
         let ev = Ev(0xABCD_1234);
         for format in [EvFormat::Structured, EvFormat::Srv6, EvFormat::Srv6Srh, EvFormat::Udp] {
-            assert_eq!(format.place(ev, HIGH), Entropy { sport: 0x1234, flow_label: 0xABCD });
+            assert_eq!(format.split(ev, HIGH), Entropy { sport: 0x1234, flow_label: 0xABCD });
         }
-        assert_eq!(EvFormat::Udp.place(Ev(0x1234), HIGH), Entropy { sport: 0x1234, flow_label: 0 });
+        assert_eq!(EvFormat::Udp.split(Ev(0x1234), HIGH), Entropy { sport: 0x1234, flow_label: 0 });
     }
 
     #[test]
     fn the_other_order_exchanges_the_halves_of_32_bit_values() {
         let order = EntropyOrder::SourcePortHigh;
-        let placed = EvFormat::Structured.place(Ev(0xABCD_1234), order);
+        let placed = EvFormat::Structured.split(Ev(0xABCD_1234), order);
         assert_eq!(placed, Entropy { sport: 0xABCD, flow_label: 0x1234 });
         assert_eq!(order.join(placed), Ev(0xABCD_1234));
-        assert_eq!(EvFormat::Udp.place(Ev(0x1234), order), Entropy { sport: 0x1234, flow_label: 0 });
+        assert_eq!(EvFormat::Udp.split(Ev(0x1234), order), Entropy { sport: 0x1234, flow_label: 0 });
     }
 
     #[test]
@@ -146,10 +146,10 @@ mod tests {
         fn every_ev_survives_placement(ev: u32) {
             for order in [EntropyOrder::FlowLabelHigh, EntropyOrder::SourcePortHigh] {
                 for format in [EvFormat::Structured, EvFormat::Srv6, EvFormat::Srv6Srh] {
-                    prop_assert_eq!(order.join(format.place(Ev(ev), order)), Ev(ev));
+                    prop_assert_eq!(order.join(format.split(Ev(ev), order)), Ev(ev));
                 }
             }
-            prop_assert_eq!(HIGH.join(EvFormat::Udp.place(Ev(ev), HIGH)), Ev(ev));
+            prop_assert_eq!(HIGH.join(EvFormat::Udp.split(Ev(ev), HIGH)), Ev(ev));
         }
     }
 }

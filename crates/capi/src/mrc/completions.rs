@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::*;
 use crate::abi::verbs::*;
 use crate::context::Context;
-use crate::cq::{self, CHANNELS, CQS, Channel, Cq, Face, MRC_CQ, MrcChannel, MrcCq};
+use crate::cq::{self, Api, CHANNELS, CQS, Channel, Cq, MRC_CQ, MrcChannel, MrcCq};
 use crate::errno::{EINVAL, Result};
 use crate::notifier::Notifier;
 use crate::returns::{e0, m1, pointer};
@@ -21,7 +21,7 @@ pub unsafe extern "C" fn mrc_create_comp_channel(mrc_ctx: Handle, channel: *mut 
         let to = unsafe { channel.as_mut() }.ok_or(EINVAL)?;
         *to = ptr::null_mut();
         let parent = MRC_CONTEXTS.get(mrc_ctx)?;
-        let core = Arc::new(Channel::new(Arc::clone(&parent.context), Face::Mrc, mrc_ctx.addr())?);
+        let core = Arc::new(Channel::new(Arc::clone(&parent.context), Api::Mrc, mrc_ctx.addr())?);
         let object = MrcChannel::make((), Arc::as_ptr(&core), 0);
         CHANNELS.insert(object.expose_provenance(), core);
         *to = object.cast();
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn mrc_create_comp_channel(mrc_ctx: Handle, channel: *mut 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mrc_get_comp_channel_fd(comp_channel: Handle, fd: *mut c_int) -> c_int {
     m1(|| {
-        let channel = Channel::of(comp_channel, Face::Mrc)?;
+        let channel = Channel::of(comp_channel, Api::Mrc)?;
         // SAFETY: the program gives room for a number, or null.
         *unsafe { fd.as_mut() }.ok_or(EINVAL)? = channel.queue.fd();
         Ok(0)
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn mrc_get_comp_channel_fd(comp_channel: Handle, fd: *mut 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mrc_destroy_comp_channel(channel: Handle) -> c_int {
     // SAFETY: channels of MRC have no public part.
-    e0(|| unsafe { cq::destroy_channel(channel.cast::<()>(), Face::Mrc) })
+    e0(|| unsafe { cq::destroy_channel(channel.cast::<()>(), Api::Mrc) })
 }
 
 /// # Safety
@@ -76,11 +76,11 @@ pub fn create_cq(
         return Err(EINVAL);
     }
     let context = Arc::clone(&parent.context);
-    let via = cq::channel_of(channel, &context, Face::Mrc)?;
+    let via = cq::channel_of(channel, &context, Api::Mrc)?;
     if via.as_ref().is_some_and(|via| via.parent != mrc_ctx.addr()) {
         return Err(EINVAL);
     }
-    let core = Arc::new(Cq::new(context, (Face::Mrc, mrc_ctx.addr()), cqe, cq_context, via, make)?);
+    let core = Arc::new(Cq::new(context, (Api::Mrc, mrc_ctx.addr()), cqe, cq_context, via, make)?);
     let object = MrcCq::make((), Arc::as_ptr(&core), MRC_CQ);
     core.publish(object.expose_provenance(), &parent.queue);
     Ok(object.cast())
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn mrc_poll_cq(cq: Handle, num_entries: c_int, wc: *mut Ib
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mrc_destroy_cq(cq: Handle) -> c_int {
     // SAFETY: completion queues of MRC have no public part.
-    e0(|| unsafe { cq::destroy(cq.cast::<()>(), Face::Mrc) })
+    e0(|| unsafe { cq::destroy(cq.cast::<()>(), Api::Mrc) })
 }
 
 /// # Safety
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn mrc_get_cq_event(
     cq_context: *mut *mut c_void,
 ) -> c_int {
     // SAFETY: the program gives places for both, or null.
-    m1(|| unsafe { Channel::wait(Channel::of(comp_channel, Face::Mrc), cq, cq_context) })
+    m1(|| unsafe { Channel::wait(Channel::of(comp_channel, Api::Mrc), cq, cq_context) })
 }
 
 /// # Safety

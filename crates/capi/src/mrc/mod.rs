@@ -13,7 +13,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use crate::context::{AsyncQueue, Context};
-use crate::cq::Face;
+use crate::cq::Api;
 use crate::registry::{Marked, Registry};
 
 pub static MRC_CONTEXTS: Registry<MrcContext> = Registry::new();
@@ -32,6 +32,6 @@ pub struct MrcContext {
 }
 
 /// Whether an object belongs to an MRC context.
-fn of(parent: usize) -> impl Fn(&Context, Face, usize) -> bool {
-    move |_, face, of| face == Face::Mrc && of == parent
+fn of(parent: usize) -> impl Fn(&Context, Api, usize) -> bool {
+    move |_, api, of| api == Api::Mrc && of == parent
 }

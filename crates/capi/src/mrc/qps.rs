@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::*;
 use crate::abi::mrc::*;
 use crate::abi::verbs::*;
-use crate::cq::{CQS, Face};
+use crate::cq::{Api, CQS};
 use crate::errno::{EINVAL, EOPNOTSUPP, Result};
 use crate::memory::PDS;
 use crate::modify::{self, Change};
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn mrc_create_qp(mrc_ctx: Handle, attr: *mut MrcQpInitAttr
             }
         }
         PDS.get(init.pd)?;
-        let qp = Qp::new(Face::Mrc, mrc_ctx.addr(), &parent.context, &mut init)?;
+        let qp = Qp::new(Api::Mrc, mrc_ctx.addr(), &parent.context, &mut init)?;
         attr.cap = init.cap;
         let object = MrcQp::make((), Arc::as_ptr(&qp), MRC_QP);
         qp.publish(object.expose_provenance(), 0, &parent.queue);
@@ -55,11 +55,11 @@ pub unsafe extern "C" fn mrc_create_qp(mrc_ctx: Handle, attr: *mut MrcQpInitAttr
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mrc_destroy_qp(qp: Handle) -> c_int {
     // SAFETY: queue pairs of MRC have no public part.
-    e0(|| unsafe { qp::destroy(qp.cast::<()>(), Face::Mrc) })
+    e0(|| unsafe { qp::destroy(qp.cast::<()>(), Api::Mrc) })
 }
 
 fn queue_pair(qp: Handle) -> Result<Arc<Qp>> {
-    QPS.get(qp).and_then(|found| if found.face == Face::Mrc { Ok(found) } else { Err(EINVAL) })
+    QPS.get(qp).and_then(|found| if found.api == Api::Mrc { Ok(found) } else { Err(EINVAL) })
 }
 
 /// # Safety

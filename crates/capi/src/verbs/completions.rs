@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use crate::abi::extended::{IbvCqEx, pollers};
 use crate::abi::verbs::*;
-use crate::cq::{self, CQS, Channel, Face, VERBS_CQ};
+use crate::cq::{self, Api, CQS, Channel, VERBS_CQ};
 use crate::returns::{e0, m1, pointer};
 
 /// # Safety
@@ -19,7 +19,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(context: *mut IbvContext) -> *m
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut IbvCompChannel) -> c_int {
     // SAFETY: the public part of channels of verbs.
-    e0(|| unsafe { cq::destroy_channel(channel, Face::Verbs) })
+    e0(|| unsafe { cq::destroy_channel(channel, Api::Verbs) })
 }
 
 /// # Safety
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn ibv_create_cq(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut IbvCq) -> c_int {
     // SAFETY: the public part of completion queues of verbs.
-    e0(|| unsafe { cq::destroy(cq.cast::<IbvCqEx>(), Face::Verbs) })
+    e0(|| unsafe { cq::destroy(cq.cast::<IbvCqEx>(), Api::Verbs) })
 }
 
 /// # Safety
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn ibv_get_cq_event(
     cq_context: *mut *mut c_void,
 ) -> c_int {
     // SAFETY: the program gives places for both, or null.
-    m1(|| unsafe { Channel::wait(Channel::of(channel, Face::Verbs), cq, cq_context) })
+    m1(|| unsafe { Channel::wait(Channel::of(channel, Api::Verbs), cq, cq_context) })
 }
 
 /// # Safety

@@ -5,7 +5,7 @@ use std::ptr;
 
 use crate::abi::extended::{IbvQpEx, builders};
 use crate::abi::verbs::*;
-use crate::cq::Face;
+use crate::cq::Api;
 use crate::errno::{self, EINVAL, EOPNOTSUPP};
 use crate::modify::{self, Change};
 use crate::post;
@@ -25,7 +25,7 @@ pub unsafe extern "C" fn ibv_create_qp(pd: *mut IbvPd, attr: *mut IbvQpInitAttr)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut IbvQp) -> c_int {
     // SAFETY: the public part of queue pairs of verbs.
-    e0(|| unsafe { qp::destroy(qp.cast::<IbvQpEx>(), Face::Verbs) })
+    e0(|| unsafe { qp::destroy(qp.cast::<IbvQpEx>(), Api::Verbs) })
 }
 
 /// # Safety
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut IbvQp, attr: *mut IbvQpAttr, mas
         let core = QPS.get(qp)?;
         // SAFETY: the program gives a structure, or null.
         let verbs = unsafe { attr.as_ref() }.ok_or(EINVAL)?;
-        if core.face != Face::Verbs {
+        if core.api != Api::Verbs {
             return Err(EINVAL);
         }
         modify::modify(&core, &Change { verbs, verbs_mask: mask as u32, mrc: None, mrc_mask: 0 })
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn ibv_query_qp(
 ) -> c_int {
     e0(|| {
         let core = QPS.get(qp)?;
-        if core.face != Face::Verbs {
+        if core.api != Api::Verbs {
             return Err(EINVAL);
         }
         let (verbs, _) = modify::query(&core);
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn ibv_query_qp(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut IbvQp) -> *mut IbvQpEx {
     pointer(|| {
-        if QPS.get(qp)?.face != Face::Verbs {
+        if QPS.get(qp)?.api != Api::Verbs {
             return Err(EINVAL);
         }
         let extended = qp.cast::<IbvQpEx>();

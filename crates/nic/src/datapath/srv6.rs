@@ -91,7 +91,7 @@ impl Srv6 {
             return Err(Error::invalid(format!("SRv6 mode needs IPv6 addresses, not {}", peer.ip())));
         };
         let interface = port.interface.as_deref().unwrap_or_default();
-        let entropy = self.config.entropy.place(entry.ev);
+        let entropy = self.config.entropy.split(entry.ev);
         let headers = Encapsulation::new(&PathHeaders {
             source_mac: port.rx.socket().mac_of(interface).unwrap_or_default(),
             next_hop_mac: [0; 6],

@@ -87,7 +87,7 @@ impl Udp {
             return Ok(number);
         }
         let Ev(ev) = entry.ev;
-        let entropy = self.config.entropy.place(entry.ev);
+        let entropy = self.config.entropy.split(entry.ev);
         let source_port = entropy.sport;
         if self.config.entropy.bits() == 16 && (source_port == 0 || ev >> 16 != 0) {
             return Err(Error::invalid(format!("EV {ev} is no UDP source port: 1 to 65535")));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use openmrc_transport::mrc::{self, CcProfile, PathConfig, PathModel, QpConfig, SackBatching};
-use openmrc_transport::node::Place;
+use openmrc_transport::node::Slot;
 use openmrc_transport::{Span, Time};
 use openmrc_wire::{MAX_HEADER_LEN, Psn, encap, icrc, ip, udp};
 
@@ -23,43 +23,43 @@ const ENVELOPE: usize = udp::LEN + MAX_HEADER_LEN + 3 + icrc::LEN;
 
 impl Engine {
     /// INIT to RTR: the peer and the paths are known, packets may come.
-    pub(super) fn connect_qp(&mut self, now: Time, place: Place, attr: &QpAttr) -> Result<()> {
+    pub(super) fn connect_qp(&mut self, now: Time, slot: Slot, attr: &QpAttr) -> Result<()> {
         let (profile, paths) = self.profiles.of_attributes(attr)?;
-        let config = self.transport_config(place, attr, &paths)?;
+        let config = self.transport_config(slot, attr, &paths)?;
         let remote = attr.remote.as_deref().unwrap_or_default();
         self.check_mtu(config.path_mtu, remote.len(), self.outside_inner_ip(&paths))?;
         let qp = mrc::QueuePair::new_responder(now, &config)?;
         let peer = self.egress.net.acquire_peer(remote, &paths)?;
-        self.node.connect(now, place, peer, self.peer_ports(peer), qp);
-        self.deny_paths(place, &paths);
-        if let Some(io) = self.verbs.get_mut(place) {
+        self.node.connect(now, slot, peer, self.peer_ports(peer), qp);
+        self.deny_paths(slot, &paths);
+        if let Some(io) = self.verbs.get_mut(slot) {
             io.link = Some(QpLink { peer, paths, profile });
         }
         Ok(())
     }
 
     /// RTR to RTS: what the requestor needs is known too.
-    pub(super) fn start_qp(&mut self, now: Time, place: Place, attr: &QpAttr) -> Result<()> {
+    pub(super) fn start_qp(&mut self, now: Time, slot: Slot, attr: &QpAttr) -> Result<()> {
         let (profile, paths) = self.profiles.of_attributes(attr)?;
-        let config = self.transport_config(place, attr, &paths)?;
+        let config = self.transport_config(slot, attr, &paths)?;
         let closed = || Error::Closed("the queue pair");
-        self.node.update(place, |qp| qp.start_requestor(now, &config)).ok_or_else(closed)??;
-        self.deny_paths(place, &paths);
-        let link = self.verbs.get_mut(place).and_then(|io| io.link.as_mut()).ok_or_else(closed)?;
+        self.node.update(slot, |qp| qp.start_requestor(now, &config)).ok_or_else(closed)??;
+        self.deny_paths(slot, &paths);
+        let link = self.verbs.get_mut(slot).and_then(|io| io.link.as_mut()).ok_or_else(closed)?;
         (link.paths, link.profile) = (paths, profile);
         Ok(())
     }
 
     /// The controller has denied these paths before the queue pair had them.
-    fn deny_paths(&mut self, place: Place, paths: &Paths) {
+    fn deny_paths(&mut self, slot: Slot, paths: &Paths) {
         for &path in &paths.denied {
-            self.node.update(place, |qp| qp.set_ev_denied(path, true));
+            self.node.update(slot, |qp| qp.set_ev_denied(path, true));
         }
     }
 
     /// The configuration for the transport. Defaults that are not the specification's are explained in [`QpAttr`].
-    pub(super) fn transport_config(&self, place: Place, given: &QpAttr, paths: &Paths) -> Result<QpConfig> {
-        let io = self.io(place)?;
+    pub(super) fn transport_config(&self, slot: Slot, given: &QpAttr, paths: &Paths) -> Result<QpConfig> {
+        let io = self.io(slot)?;
         let mut attr = QpAttr::defaults();
         attr.update(given);
         let path_mtu = attr.path_mtu.unwrap_or(DEFAULT_PATH_MTU);

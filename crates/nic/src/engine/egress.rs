@@ -51,7 +51,7 @@ impl Egress {
     }
 
     /// Sends an endpoint response to a node that is not a peer, on any path of this port. In SRv6 mode there is no path
-    /// to a stranger, and nothing is sent.
+    /// to an unknown node, and nothing is sent.
     pub fn answer(&mut self, port: u8, dest: SocketAddr, packet: &Packet, now: Time) {
         let path = self.net.ports.get_mut(usize::from(port)).and_then(Port::any_path);
         let Some(path) = path else { return };

@@ -34,15 +34,15 @@ pub(super) struct Environment<'a> {
 }
 
 impl NodeHost for Environment<'_> {
-    fn place(&mut self, qp: QpId, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
+    fn write(&mut self, qp: QpId, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
         if len == 0 {
             // A write of nothing names no region (IBTA).
             return Ok(());
         }
         debug_assert_eq!(len as usize, self.payload.len());
-        let Some(io) = self.verbs.get(qp.place) else { return Err(AccessError) };
+        let Some(io) = self.verbs.get(qp.slot) else { return Err(AccessError) };
         let refusal = if io.access.allows(Access::REMOTE_WRITE) {
-            match self.verbs.memory.place(io.pd, rkey, va, self.payload) {
+            match self.verbs.memory.write(io.pd, rkey, va, self.payload) {
                 Ok(()) => return Ok(()),
                 Err(refusal) => refusal.0,
             }
@@ -54,7 +54,7 @@ impl NodeHost for Environment<'_> {
     }
 
     fn feedback(&mut self, qp: QpId, transmit: Transmit) {
-        let link = self.verbs.get(qp.place).and_then(|io| io.link.as_ref());
+        let link = self.verbs.get(qp.slot).and_then(|io| io.link.as_ref());
         let path = link.and_then(|link| link.paths.numbers.get(usize::from(transmit.path)));
         if let Some(&path) = path {
             self.egress.queue(qp.peer, path, transmit.packet, transmit.class);
@@ -62,11 +62,11 @@ impl NodeHost for Environment<'_> {
     }
 
     fn send_done(&mut self, qp: QpId, done: SendDone) {
-        self.verbs.send_done(qp.place, done);
+        self.verbs.send_done(qp.slot, done);
     }
 
     fn recv_done(&mut self, qp: QpId, done: RecvDone) -> Result<(), ReceiveQueueEmpty> {
-        let io = self.verbs.get(qp.place).ok_or(ReceiveQueueEmpty)?;
+        let io = self.verbs.get(qp.slot).ok_or(ReceiveQueueEmpty)?;
         let shared = &io.shared;
         let mut receives = shared.receives.lock();
         let Some(wr_id) = receives.pop_front() else {
@@ -86,7 +86,7 @@ impl NodeHost for Environment<'_> {
     }
 
     fn ev_event(&mut self, qp: QpId, event: EvEvent) {
-        let Some(io) = self.verbs.get(qp.place) else { return };
+        let Some(io) = self.verbs.get(qp.slot) else { return };
         self.shared.path_events.push(PathEvent {
             time_ns: self.now.0 / 1000,
             qp_num: io.shared.num,
@@ -98,7 +98,7 @@ impl NodeHost for Environment<'_> {
     }
 
     fn peer_silence(&mut self, qp: QpId, silent: bool) {
-        let Some(io) = self.verbs.get(qp.place) else { return };
+        let Some(io) = self.verbs.get(qp.slot) else { return };
         let qp_num = io.shared.num;
         io.shared.set_silent_since(silent.then_some(self.now));
         self.shared.events.push(if silent {
@@ -109,21 +109,21 @@ impl NodeHost for Environment<'_> {
     }
 
     fn fatal(&mut self, qp: QpId, why: Fatal) {
-        let Some(io) = self.verbs.get(qp.place) else { return };
+        let Some(io) = self.verbs.get(qp.slot) else { return };
         // If the application moved the queue pair to ERROR, no event is needed.
         if why != Fatal::Local || io.local_error.is_some() {
             self.shared.events.push(AsyncEvent::QpFatal { qp_num: io.shared.num, reason: why });
         }
         io.shared.set_state(QpState::Error);
-        self.verbs.failed.push(qp.place);
+        self.verbs.failed.push(qp.slot);
     }
 
     fn mtu_proven(&mut self, qp: QpId, progress: MtuProgress) {
-        self.shared.mtu_proofs.done(qp.place, progress);
+        self.shared.mtu_proofs.done(qp.slot, progress);
     }
 
     fn lingered(&mut self, qp: QpId) {
-        if let Some(link) = self.verbs.remove(qp.place).and_then(|io| io.link) {
+        if let Some(link) = self.verbs.remove(qp.slot).and_then(|io| io.link) {
             self.egress.net.peers.release(link.peer);
         }
     }
@@ -141,7 +141,7 @@ impl NodeHost for Environment<'_> {
     }
 
     fn peer_ports(&mut self, qp: QpId, up: PortSet) {
-        if let Some(io) = self.verbs.get(qp.place) {
+        if let Some(io) = self.verbs.get(qp.slot) {
             self.shared.events.push(AsyncEvent::PeerPorts { qp_num: io.shared.num, up: up.0 });
         }
     }

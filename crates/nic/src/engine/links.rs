@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use openmrc_sockets::{LinkWatch, Netlink};
 use openmrc_transport::mrc::QueuePair;
-use openmrc_transport::node::{PeerId, Place, Route};
+use openmrc_transport::node::{PeerId, Route, Slot};
 use openmrc_transport::{PathEntry, PortSet, Span, Time};
 
 use super::Engine;
@@ -76,16 +76,16 @@ impl Engine {
     }
 
     /// Begins the proof of a queue pair's path MTU, whose end comes to [`Shared::mtu_proofs`].
-    pub fn prove_mtu(&mut self, shared: &Shared, now: Time, place: Place) -> Result<()> {
-        let begun = self.with_node(shared, now, |node, host| node.prove_mtu(now, place, host));
+    pub fn prove_mtu(&mut self, shared: &Shared, now: Time, slot: Slot) -> Result<()> {
+        let begun = self.with_node(shared, now, |node, host| node.prove_mtu(now, slot, host));
         self.egress.send_waiting(now);
         self.question_unreachable(shared, now);
         if begun { Ok(()) } else { Err(Error::Closed("the queue pair")) }
     }
 
     /// The addresses of a queue pair's peer at these ports.
-    pub fn peer_addresses(&self, place: Place, ports: PortSet) -> Vec<String> {
-        let remote = self.verbs.get(place).and_then(|io| io.attr.remote.as_deref()).unwrap_or_default();
+    pub fn peer_addresses(&self, slot: Slot, ports: PortSet) -> Vec<String> {
+        let remote = self.verbs.get(slot).and_then(|io| io.attr.remote.as_deref()).unwrap_or_default();
         ports
             .iter()
             .filter_map(|port| remote.get(usize::from(port)))
@@ -131,12 +131,12 @@ impl Engine {
     #[cold]
     pub(super) fn leave_narrow_ports(&mut self, shared: &Shared, now: Time) {
         for (peer, ports) in std::mem::take(&mut self.egress.net.narrow) {
-            for place in self.verbs.places() {
-                if self.node.peer(place) != Some(peer) {
+            for slot in self.verbs.slots() {
+                if self.node.peer(slot) != Some(peer) {
                     continue;
                 }
                 self.with_node(shared, now, |node, host| {
-                    node.update_with(now, place, host, |qp: &mut QueuePair, host| {
+                    node.update_with(now, slot, host, |qp: &mut QueuePair, host| {
                         ports.iter().for_each(|port| qp.port_is_narrow(now, port, host));
                     });
                 });

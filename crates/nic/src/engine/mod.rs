@@ -216,10 +216,10 @@ impl Engine {
     #[must_use]
     pub fn close(&mut self, shared: &Shared) -> Vec<Box<dyn Any + Send>> {
         let now = sys::now();
-        for place in self.verbs.places() {
-            // A place may be empty; there is nothing to flush then.
-            let _ = self.abort_qp(shared, now, place);
-            self.node.release(place);
+        for slot in self.verbs.slots() {
+            // A slot may be empty; there is nothing to flush then.
+            let _ = self.abort_qp(shared, now, slot);
+            self.node.release(slot);
         }
         self.links.close();
         self.egress.net.ports.clear();

@@ -110,9 +110,9 @@ fn node_config(config: &DeviceConfig, seed: u64) -> NodeConfig {
     let base_rtt = span(config.network.base_rtt);
     let mut node =
         NodeConfig { seed, ..NodeConfig::software(ports, base_rtt, config.sockets.burst, pressure) };
-    // Strangers must not be able to guess the numbers of queue pairs.
+    // Others must not be able to guess the numbers of queue pairs.
     node.numbers.key = Some(seed);
-    node.numbers.slot = config.number_slot;
+    node.numbers.prefix = config.number_slot;
     node.port_mask_base = config.endpoint.port_mask_base;
     node
 }

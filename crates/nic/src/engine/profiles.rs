@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use openmrc_transport::PathEntry;
 use openmrc_transport::mrc::{EvState, QueuePair};
-use openmrc_transport::node::Place;
+use openmrc_transport::node::Slot;
 
 use super::Engine;
 use super::verbs::QpIo;
@@ -113,7 +113,7 @@ impl Engine {
     pub fn ev_states_of(&self, profiles: &[u16]) -> Vec<(PathEntry, EvState)> {
         let uses = |io: &QpIo| io.link.as_ref().is_some_and(|link| profiles.contains(&link.profile));
         let users = self.verbs.iter().filter(|(_, io)| !io.is_retired && uses(io));
-        users.flat_map(|(place, _)| self.qp_ev_states(place).unwrap_or_default()).collect()
+        users.flat_map(|(slot, _)| self.qp_ev_states(slot).unwrap_or_default()).collect()
     }
 
     /// Switches a path off or on in every queue pair of a profile, and in those that are connected later; returns how
@@ -126,9 +126,9 @@ impl Engine {
         }
         let uses = |io: &QpIo| io.link.as_ref().is_some_and(|link| link.profile == profile);
         let mut users = 0;
-        for place in self.verbs.places() {
-            if self.verbs.get(place).is_some_and(uses) {
-                let denied = self.node.update(place, |qp: &mut QueuePair| qp.set_ev_denied(path, denied));
+        for slot in self.verbs.slots() {
+            if self.verbs.get(slot).is_some_and(uses) {
+                let denied = self.node.update(slot, |qp: &mut QueuePair| qp.set_ev_denied(path, denied));
                 users += usize::from(denied == Some(true));
             }
         }
@@ -136,8 +136,8 @@ impl Engine {
     }
 
     /// Switches a path off or on in one queue pair; whether it uses the path.
-    pub fn set_qp_ev_denied(&mut self, place: Place, path: PathEntry, denied: bool) -> bool {
-        self.node.update(place, |qp: &mut QueuePair| qp.set_ev_denied(path, denied)) == Some(true)
+    pub fn set_qp_ev_denied(&mut self, slot: Slot, path: PathEntry, denied: bool) -> bool {
+        self.node.update(slot, |qp: &mut QueuePair| qp.set_ev_denied(path, denied)) == Some(true)
     }
 
     /// In SRv6 mode: of the paths of a profile, on ports that are up, how many have a next hop that has answered, and

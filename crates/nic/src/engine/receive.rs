@@ -62,7 +62,7 @@ pub(super) struct Ingress {
     unsampled: usize,
     /// And how many of them call for the next.
     sample_every: usize,
-    /// Names for the addresses of strangers.
+    /// Names for the addresses of unknown nodes.
     sources: RandomState,
     /// For the iCRCs of packets over IPv4.
     distances: Distances,
@@ -390,7 +390,7 @@ struct Receiver<'a> {
     egress: &'a mut Egress,
     config: &'a DeviceConfig,
     shared: &'a Shared,
-    /// Names for the addresses of strangers.
+    /// Names for the addresses of unknown nodes.
     sources: &'a RandomState,
     distances: &'a mut Distances,
     port: usize,
@@ -539,7 +539,7 @@ impl Receiver<'_> {
         let peer = net.peers.by_source(received.port, meta.source);
         let numbering = peer.and_then(|peer| net.peers.get(peer)).map(|peer| &peer.numbering);
         let dest_port = self.dest_port(meta);
-        // All identifications of a stranger are accepted: its request can cause no more than an answer.
+        // All identifications of an unknown node are accepted: its request can cause no more than an answer.
         let found = identification(&seed, meta.source_port, dest_port, bytes, 0, self.distances);
         if !found.is_some_and(|found| numbering.is_none_or(|numbering| numbering.accepts(found))) {
             return Err(Cause::BadIcrc);
@@ -549,7 +549,7 @@ impl Receiver<'_> {
         if is_request && !self.config.endpoint.answered.answers(meta.source, peer.is_some()) {
             return Err(Cause::WrongPeer);
         }
-        let Some(peer) = peer else { return self.answer_stranger(meta.source, received, is_request) };
+        let Some(peer) = peer else { return self.answer_unknown(meta.source, received, is_request) };
         self.note_differences(bytes, numbers_own);
         let Receiver { node, verbs, egress, shared, now, .. } = self;
         let mut host = Environment { verbs, egress, shared, payload: &[], now: *now };
@@ -561,12 +561,7 @@ impl Receiver<'_> {
 
     /// Answers a request of a node that no queue pair is connected to, at the port on which MRC nodes receive. Nothing
     /// is kept of it.
-    fn answer_stranger(
-        &mut self,
-        source: IpAddr,
-        received: &Received,
-        is_request: bool,
-    ) -> Result<(), Cause> {
+    fn answer_unknown(&mut self, source: IpAddr, received: &Received, is_request: bool) -> Result<(), Cause> {
         let own = self.egress.net.ports[self.port].addr;
         let is_node = !source.is_unspecified()
             && !source.is_multicast()
@@ -576,7 +571,7 @@ impl Receiver<'_> {
             return Err(Cause::WrongPeer);
         }
         let name = self.sources.hash_one(source);
-        if let Some(response) = self.node.answer_stranger(self.now, name, &received.packet) {
+        if let Some(response) = self.node.answer_unknown(self.now, name, &received.packet) {
             let dest = SocketAddr::new(source, own.port());
             self.egress.answer(self.port as u8, dest, &response, self.now);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use openmrc_transport::node::{NodeTransmit, Place};
+use openmrc_transport::node::{NodeTransmit, Slot};
 use openmrc_transport::{Fatal, Time};
 
 use super::Engine;
@@ -18,7 +18,7 @@ const RUNS_PER_TURN: usize = 8;
 #[derive(Default)]
 pub(super) struct Posting {
     /// Room for the list of queue pairs with newly posted sends.
-    submitted: Vec<Place>,
+    submitted: Vec<Slot>,
     /// Room for the sends being taken from a queue pair.
     taken: VecDeque<Wqe>,
     /// Whoever wants to send waits for a port that can take a packet.
@@ -35,23 +35,23 @@ impl Engine {
         let mut list = std::mem::take(&mut self.posting.submitted);
         shared.take_submissions(&mut list);
         let now = crate::sys::now();
-        for place in list.drain(..) {
-            self.take_pending(shared, now, place);
+        for slot in list.drain(..) {
+            self.take_pending(shared, now, slot);
         }
         self.posting.submitted = list;
         Some(now)
     }
 
-    fn take_pending(&mut self, shared: &Shared, now: Time, place: Place) {
+    fn take_pending(&mut self, shared: &Shared, now: Time, slot: Slot) {
         let Engine { node, verbs, posting, .. } = self;
         let failed = verbs
-            .post_pending(place, &mut posting.taken, |request| node.post_send(now, place, request).is_ok());
+            .post_pending(slot, &mut posting.taken, |request| node.post_send(now, slot, request).is_ok());
         if failed {
-            self.with_node(shared, now, |node, host| node.abort(now, place, Fatal::Local, host));
+            self.with_node(shared, now, |node, host| node.abort(now, slot, Fatal::Local, host));
         }
         // After the call above: a later post notifies the engine again.
-        if self.verbs.take_awaited_receive(place) {
-            self.with_node(shared, now, |node, host| node.receives_posted(now, place, host));
+        if self.verbs.take_awaited_receive(slot) {
+            self.with_node(shared, now, |node, host| node.receives_posted(now, slot, host));
             self.egress.send_waiting(now);
         }
     }
@@ -70,11 +70,11 @@ impl Engine {
             sent += 1;
             if !self.push_data(&next, now) {
                 // Deregistered under way.
-                if let Some(io) = self.verbs.get_mut(next.qp.place) {
+                if let Some(io) = self.verbs.get_mut(next.qp.slot) {
                     io.local_error = next.transmit.payload.map(|p| (p.handle, Status::LocProtErr));
                 }
                 self.with_node(shared, now, |node, host| {
-                    node.abort(now, next.qp.place, Fatal::Local, host);
+                    node.abort(now, next.qp.slot, Fatal::Local, host);
                 });
             }
             if next.ends_turn {
@@ -92,7 +92,7 @@ impl Engine {
     fn push_data(&mut self, next: &NodeTransmit, now: Time) -> bool {
         let NodeTransmit { qp, transmit, .. } = next;
         let Engine { verbs, egress, .. } = self;
-        let Some(io) = verbs.get(qp.place) else { return true };
+        let Some(io) = verbs.get(qp.slot) else { return true };
         let Some(link) = &io.link else { return true };
         let path = link.paths.numbers[usize::from(transmit.path)];
         let len = u32::from(transmit.packet.payload_len);

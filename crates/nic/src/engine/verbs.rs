@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use openmrc_transport::node::{PeerId, Place};
+use openmrc_transport::node::{PeerId, Slot};
 use openmrc_transport::{SendDone, SendStatus, WorkRequest};
 use smallvec::SmallVec;
 
@@ -22,12 +22,12 @@ use crate::work_request::{Wqe, WqeData};
 /// The application's side of the engine: memory regions and queue pairs.
 pub(crate) struct Verbs {
     pub memory: MemoryTable,
-    /// By place in the node's table.
+    /// By slot of the node's table.
     qps: Vec<Option<Box<QpIo>>>,
     /// Queue pairs there are.
     count: usize,
     /// Queue pairs that went to ERROR: what they have not sent is to be flushed.
-    pub failed: Vec<Place>,
+    pub failed: Vec<Slot>,
     /// Completion queues that have overrun in this turn.
     pub overruns: Vec<u32>,
     /// Completions of receives that become visible at the end of the turn, when their acknowledgements are sent.
@@ -167,42 +167,42 @@ impl Verbs {
         self.count
     }
 
-    /// Places that may have a queue pair.
-    pub fn places(&self) -> std::ops::Range<Place> {
-        0..self.qps.len() as Place
+    /// Slots that may have a queue pair.
+    pub fn slots(&self) -> std::ops::Range<Slot> {
+        0..self.qps.len() as Slot
     }
 
-    pub fn insert(&mut self, place: Place, io: QpIo) {
-        let place = place as usize;
-        if place >= self.qps.len() {
-            self.qps.resize_with(place + 1, || None);
+    pub fn insert(&mut self, slot: Slot, io: QpIo) {
+        let slot = slot as usize;
+        if slot >= self.qps.len() {
+            self.qps.resize_with(slot + 1, || None);
         }
         self.count += 1;
-        self.qps[place] = Some(Box::new(io));
+        self.qps[slot] = Some(Box::new(io));
     }
 
-    pub fn remove(&mut self, place: Place) -> Option<Box<QpIo>> {
-        let gone = self.qps.get_mut(place as usize).and_then(Option::take);
+    pub fn remove(&mut self, slot: Slot) -> Option<Box<QpIo>> {
+        let gone = self.qps.get_mut(slot as usize).and_then(Option::take);
         self.count -= usize::from(gone.as_ref().is_some_and(|io| !io.is_retired));
         gone
     }
 
     /// The application has destroyed a queue pair, which still answers its peer.
-    pub fn retire(&mut self, place: Place) {
-        if let Some(io) = self.get_mut(place).filter(|io| !io.is_retired) {
+    pub fn retire(&mut self, slot: Slot) {
+        if let Some(io) = self.get_mut(slot).filter(|io| !io.is_retired) {
             io.is_retired = true;
             self.count -= 1;
         }
     }
 
     #[inline]
-    pub fn get(&self, place: Place) -> Option<&QpIo> {
-        self.qps.get(place as usize)?.as_deref()
+    pub fn get(&self, slot: Slot) -> Option<&QpIo> {
+        self.qps.get(slot as usize)?.as_deref()
     }
 
     #[inline]
-    pub fn get_mut(&mut self, place: Place) -> Option<&mut QpIo> {
-        self.qps.get_mut(place as usize)?.as_deref_mut()
+    pub fn get_mut(&mut self, slot: Slot) -> Option<&mut QpIo> {
+        self.qps.get_mut(slot as usize)?.as_deref_mut()
     }
 
     /// # Errors
@@ -218,20 +218,20 @@ impl Verbs {
         }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (Place, &QpIo)> {
-        self.qps.iter().enumerate().filter_map(|(place, io)| Some((place as Place, io.as_deref()?)))
+    pub fn iter(&self) -> impl Iterator<Item = (Slot, &QpIo)> {
+        self.qps.iter().enumerate().filter_map(|(slot, io)| Some((slot as Slot, io.as_deref()?)))
     }
 
     /// Gives newly posted sends to `post`, until it takes no more. Returns whether one of them failed here; it
     /// completes with an error after those before it.
     pub fn post_pending(
         &mut self,
-        place: Place,
+        slot: Slot,
         taken: &mut VecDeque<Wqe>,
         mut post: impl FnMut(WorkRequest) -> bool,
     ) -> bool {
         let Verbs { memory, qps, failed, .. } = self;
-        let Some(io) = qps.get_mut(place as usize).and_then(Option::as_deref_mut) else { return false };
+        let Some(io) = qps.get_mut(slot as usize).and_then(Option::as_deref_mut) else { return false };
         // Cleared before the queue is read: a later post sets it again.
         io.shared.submitted.store(false, Ordering::Release);
         match io.shared.state() {
@@ -240,7 +240,7 @@ impl Verbs {
             QpState::Init | QpState::Rtr => return false,
             QpState::Reset | QpState::Error => {
                 // Posted just as it went to ERROR: flushed like what was there before.
-                failed.push(place);
+                failed.push(slot);
                 return false;
             }
         }
@@ -279,16 +279,16 @@ impl Verbs {
     }
 
     /// Whether a message of this queue pair has waited for a receive, and receives were posted since.
-    pub fn take_awaited_receive(&self, place: Place) -> bool {
-        let Some(io) = self.get(place) else { return false };
+    pub fn take_awaited_receive(&self, slot: Slot) -> bool {
+        let Some(io) = self.get(slot) else { return false };
         let receives = io.shared.receives.lock();
         !receives.is_empty() && io.shared.needs_receive.swap(false, Ordering::Relaxed)
     }
 
     /// A send has ended.
-    pub fn send_done(&mut self, place: Place, done: SendDone) {
+    pub fn send_done(&mut self, slot: Slot, done: SendDone) {
         let Verbs { qps, overruns, .. } = self;
-        let Some(io) = qps.get_mut(place as usize).and_then(Option::as_deref_mut) else { return };
+        let Some(io) = qps.get_mut(slot as usize).and_then(Option::as_deref_mut) else { return };
         let status = match (done.status, io.local_error) {
             (SendStatus::Success, _) => Status::Success,
             (SendStatus::FlushErr, Some((handle, status))) if handle == done.handle => status,
@@ -313,9 +313,9 @@ impl Verbs {
     }
 
     /// In ERROR: what was posted and the transport never saw is flushed.
-    pub fn flush(&mut self, place: Place) {
+    pub fn flush(&mut self, slot: Slot) {
         let Verbs { qps, overruns, .. } = self;
-        if let Some(io) = qps.get(place as usize).and_then(Option::as_deref) {
+        if let Some(io) = qps.get(slot as usize).and_then(Option::as_deref) {
             io.flush(overruns);
         }
     }
@@ -323,8 +323,8 @@ impl Verbs {
     /// The same for every queue pair that has gone to ERROR.
     #[inline]
     pub fn flush_failed(&mut self) {
-        while let Some(place) = self.failed.pop() {
-            self.flush(place);
+        while let Some(slot) = self.failed.pop() {
+            self.flush(slot);
         }
     }
 

@@ -203,13 +203,13 @@ impl Frame<'_> {
         let out = layout.expand(&ev.value)?;
         let is_udp = self.entropy.format == EvFormat::Udp;
         let carried = if is_udp { out.udp() } else { out.structured() };
-        let entropy = self.entropy.place(carried);
+        let entropy = self.entropy.split(carried);
         if entropy.sport != 0 {
             return Ok(carried);
         }
         match self.own.iter().find(|path| path.port == ev.port && !is_udp) {
             Some(own) => {
-                let sport = self.entropy.place(own.ev).sport;
+                let sport = self.entropy.split(own.ev).sport;
                 Ok(self.entropy.order.join(Entropy { sport, ..entropy }))
             }
             None => Err(ProfileError::SourcePort(*ev)),

@@ -217,7 +217,7 @@ impl Calendar {
 
     /// Position of the next event in the open page.
     #[inline(always)]
-    pub fn place(&self) -> usize {
+    pub fn position(&self) -> usize {
         self.open.next
     }
 

@@ -61,7 +61,7 @@ pub(super) struct Environment<'a> {
 }
 
 /// Where a packet goes.
-pub(super) struct Way {
+pub(super) struct Destination {
     pub peer: u32,
     /// A connection, or [`ENDPOINT`] and the number of the host that sends.
     pub connection: u32,
@@ -82,12 +82,12 @@ impl Environment<'_> {
         let end = End(qp.context);
         let flags = if end.is_responder() { flag::TO_REQUESTOR } else { 0 };
         let connection = end.connection();
-        let way = Way { peer: qp.peer, connection, flags, port: transmit.port, ev: transmit.ev };
-        self.send(&way, &transmit.packet, transmit.class);
+        let to = Destination { peer: qp.peer, connection, flags, port: transmit.port, ev: transmit.ev };
+        self.send(&to, &transmit.packet, transmit.class);
     }
 
     #[inline(always)]
-    fn send(&mut self, way: &Way, packet: &Packet, class: TrafficClass) {
+    fn send(&mut self, to: &Destination, packet: &Packet, class: TrafficClass) {
         let data = packet.is_data();
         let flags = match class {
             TrafficClass::Control => flag::CONTROL,
@@ -109,17 +109,17 @@ impl Environment<'_> {
             time: self.clock.now,
             at: 0,
             packet: self.common.packets.put(packet),
-            dst: way.peer,
-            ev: way.ev.0,
-            connection: way.connection,
+            dst: to.peer,
+            ev: to.ev.0,
+            connection: to.connection,
             bytes,
-            flags: flags | way.flags,
+            flags: flags | to.flags,
             kind: Kind::Arrive,
         };
         if let Some(tally) = &mut self.stats.tally {
-            tally.sent(&event, way.port);
+            tally.sent(&event, to.port);
         }
-        if self.fabric.send(self.host, way.port, event, self.clock, self.stats) == Fate::Dropped {
+        if self.fabric.send(self.host, to.port, event, self.clock, self.stats) == Fate::Dropped {
             self.common.packets.drop_packet(event.packet);
         }
     }
@@ -127,7 +127,7 @@ impl Environment<'_> {
 
 impl NodeHost for Environment<'_> {
     #[inline(always)]
-    fn place(&mut self, _qp: QpId, _rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
+    fn write(&mut self, _qp: QpId, _rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
         let index = message_at(va);
         let message = self.common.posts.messages.get_mut(index as usize).ok_or(AccessError)?;
         message.placed += len;
@@ -191,6 +191,10 @@ impl NodeHost for Environment<'_> {
             }
             Route::Port(port) => (self.common.endpoints.ev_on(self.host, peer, port, self.clock.now), port),
         };
-        self.send(&Way { peer, connection: ENDPOINT | self.host, flags: 0, port, ev }, &packet, class);
+        self.send(
+            &Destination { peer, connection: ENDPOINT | self.host, flags: 0, port, ev },
+            &packet,
+            class,
+        );
     }
 }

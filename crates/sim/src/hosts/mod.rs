@@ -217,13 +217,13 @@ impl Hosts {
             return self.receive_at_node(event, &received, clock, fabric, stats);
         }
         let (now, end) = (Time(clock.now), End::of(event));
-        let Some(place) = self.common.posts.place(end).or_else(|| self.make_responder(end, now)) else {
+        let Some(slot) = self.common.posts.slot(end).or_else(|| self.make_responder(end, now)) else {
             stats.totals.hosts.stray += 1;
             return;
         };
         stats.arrived(event);
         let (host, mut environment) = self.at(event.dst, received.port, clock, fabric, stats);
-        host.node.handle(now, place, &received, u32::from(event.bytes), &mut environment);
+        host.node.handle(now, slot, &received, u32::from(event.bytes), &mut environment);
         host.offer(&mut environment);
         self.settle(event.dst, clock, fabric, stats);
     }

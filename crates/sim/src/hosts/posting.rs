@@ -1,7 +1,7 @@
 //! Messages are given to queue pairs when they are due, and completions come back.
 
 use openmrc_scenario::HostTotals;
-use openmrc_transport::node::Place;
+use openmrc_transport::node::Slot;
 use openmrc_transport::{PostError, SendStatus, Time};
 
 use super::Hosts;
@@ -56,11 +56,11 @@ impl Hosts {
         host.offer(&mut environment);
     }
 
-    /// Opens a connection if it is closed: makes the requestor's queue pair. Returns false if its host has no place
+    /// Opens a connection if it is closed: makes the requestor's queue pair. Returns false if its host has no slot
     /// left.
     fn open(&mut self, number: u32, now: Time) -> bool {
         let end = End::requestor(number);
-        if self.common.posts.place(end).is_some() {
+        if self.common.posts.slot(end).is_some() {
             return true;
         }
         let connection = &self.common.posts.connections[number as usize];
@@ -68,10 +68,10 @@ impl Hosts {
         self.make_queue_pair(now, end, (ends.src, ends.dst), role).is_some()
     }
 
-    /// Makes the responder's queue pair when its first packet comes. Returns its place; `None` if its host has none
+    /// Makes the responder's queue pair when its first packet comes. Returns its slot; `None` if its host has none
     /// left, or if the connection has been closed.
     #[cold]
-    pub(super) fn make_responder(&mut self, end: End, now: Time) -> Option<Place> {
+    pub(super) fn make_responder(&mut self, end: End, now: Time) -> Option<Slot> {
         if !end.is_responder() || !self.common.posts.is_not_made(end) {
             return None;
         }
@@ -86,21 +86,21 @@ impl Hosts {
         end: End,
         (here, there): (u32, u32),
         role: Role,
-    ) -> Option<Place> {
+    ) -> Option<Slot> {
         let node = &mut self.hosts[here].node;
-        let place = node.reserve(end.0).ok()?;
+        let slot = node.reserve(end.0).ok()?;
         let numbers = (end.number(), End(end.0 ^ 1).number());
         let new = NewQueuePair { numbers, hosts: (here, there), role, salt: end.0.into() };
         let qp = self.common.endpoints.make(now, &new);
-        node.connect(now, place, there, self.common.endpoints.node.ports, qp);
-        self.common.posts.opened(end, place);
-        Some(place)
+        node.connect(now, slot, there, self.common.endpoints.node.ports, qp);
+        self.common.posts.opened(end, slot);
+        Some(slot)
     }
 
     /// Posts the messages that a connection's send queue has room for.
     fn post_waiting(&mut self, number: u32, clock: &mut Clock, totals: &mut HostTotals) {
         let now = clock.now;
-        let Some(requestor) = self.common.posts.place(End::requestor(number)) else { return };
+        let Some(requestor) = self.common.posts.slot(End::requestor(number)) else { return };
         let Posts { connections, messages, .. } = &mut self.common.posts;
         let connection = &mut connections[number as usize];
         let node = &mut self.hosts[connection.ends.src].node;
@@ -149,8 +149,8 @@ impl Hosts {
 
     /// Closes an end of a connection and adds up the counters of its queue pair.
     fn close(&mut self, end: End, host: u32, totals: &mut HostTotals) {
-        let Some(place) = self.common.posts.close(end) else { return };
-        if let Some(qp) = self.hosts[host].node.release(place) {
+        let Some(slot) = self.common.posts.close(end) else { return };
+        if let Some(qp) = self.hosts[host].node.release(slot) {
             qp.add_up(totals);
         }
     }

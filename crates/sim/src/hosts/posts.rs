@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use prefetch_index::prefetch_index;
 
-use openmrc_transport::node::Place;
+use openmrc_transport::node::Slot;
 use openmrc_transport::{Time, WorkRequest};
 use openmrc_workload::{Connection, Task, Workload};
 
@@ -109,9 +109,9 @@ impl End {
     }
 }
 
-/// Instead of the place of an end's queue pair: it has not been made, and it has been closed.
-const NOT_MADE: Place = Place::MAX;
-const CLOSED: Place = Place::MAX - 1;
+/// Instead of the slot of an end's queue pair: it has not been made, and it has been closed.
+const NOT_MADE: Slot = Slot::MAX;
+const CLOSED: Slot = Slot::MAX - 1;
 
 /// State of a connection.
 #[derive(Clone)]
@@ -125,7 +125,7 @@ pub(super) struct ConnectionState {
 
 /// Bytes of a message and of a connection here, without what waits for what.
 pub(crate) const BYTES_PER_MESSAGE: usize = size_of::<MessageState>();
-pub(crate) const BYTES_PER_CONNECTION: usize = size_of::<ConnectionState>() + 2 * size_of::<Place>();
+pub(crate) const BYTES_PER_CONNECTION: usize = size_of::<ConnectionState>() + 2 * size_of::<Slot>();
 
 /// All messages and connections, as a partition knows them: when messages are due, posted and completed where their
 /// senders are, what has been delivered where their receivers are.
@@ -133,9 +133,9 @@ pub(crate) const BYTES_PER_CONNECTION: usize = size_of::<ConnectionState>() + 2 
 pub(crate) struct Posts {
     pub(super) messages: Vec<MessageState>,
     pub(super) connections: Vec<ConnectionState>,
-    /// By end: the place of its queue pair in its host's node. An array of its own, because every packet that arrives
+    /// By end: the slot of its queue pair in its host's node. An array of its own, because every packet that arrives
     /// reads it.
-    places: Vec<Place>,
+    slots: Vec<Slot>,
     plan: Arc<Plan>,
     /// Messages completed or failed, of the partition's hosts.
     finished: usize,
@@ -232,9 +232,9 @@ impl Posts {
             Vec::new()
         };
         let dependents = Dependents::new(workload);
-        let places = vec![NOT_MADE; 2 * connections.len()];
+        let slots = vec![NOT_MADE; 2 * connections.len()];
         let plan = Arc::new(Plan { dependents, computing_time, parts });
-        Posts { messages, connections, places, plan, finished: 0 }
+        Posts { messages, connections, slots, plan, finished: 0 }
     }
 
     /// The hosts at the ends of a connection.
@@ -250,31 +250,31 @@ impl Posts {
         }
     }
 
-    /// The place of an end's queue pair, if it has one.
+    /// The slot of an end's queue pair, if it has one.
     #[inline(always)]
-    pub(super) fn place(&self, end: End) -> Option<Place> {
-        self.places.get(end.0 as usize).copied().filter(|&place| place < CLOSED)
+    pub(super) fn slot(&self, end: End) -> Option<Slot> {
+        self.slots.get(end.0 as usize).copied().filter(|&slot| slot < CLOSED)
     }
 
-    /// Loads the place of an end into the cache.
+    /// Loads the slot of an end into the cache.
     #[inline(always)]
     pub(super) fn prefetch_place(&self, end: End) {
-        prefetch_index(&self.places, end.0 as usize);
+        prefetch_index(&self.slots, end.0 as usize);
     }
 
     /// Whether an end has had no queue pair yet.
     pub(super) fn is_not_made(&self, end: End) -> bool {
-        self.places[end.0 as usize] == NOT_MADE
+        self.slots[end.0 as usize] == NOT_MADE
     }
 
     /// An end has its queue pair.
-    pub(super) fn opened(&mut self, end: End, place: Place) {
-        self.places[end.0 as usize] = place;
+    pub(super) fn opened(&mut self, end: End, slot: Slot) {
+        self.slots[end.0 as usize] = slot;
     }
 
-    /// An end closes, for good. Returns the place that its queue pair had.
-    pub(super) fn close(&mut self, end: End) -> Option<Place> {
-        Some(std::mem::replace(&mut self.places[end.0 as usize], CLOSED)).filter(|&place| place < CLOSED)
+    /// An end closes, for good. Returns the slot that its queue pair had.
+    pub(super) fn close(&mut self, end: End) -> Option<Slot> {
+        Some(std::mem::replace(&mut self.slots[end.0 as usize], CLOSED)).filter(|&slot| slot < CLOSED)
     }
 
     /// Number of messages, parts counted one by one.

@@ -4,7 +4,7 @@
 
 use prefetch_index::prefetch_index;
 
-use openmrc_transport::node::Place;
+use openmrc_transport::node::Slot;
 
 use super::by_host::ByHost;
 use super::host::SimHost;
@@ -23,8 +23,8 @@ const HEAPS_AHEAD: usize = 3;
 /// Queue pairs remembered: a power of two above all of these.
 const REMEMBERED: usize = 32;
 
-/// A queue pair: its host and its place there. The last host's number is not taken.
-type Which = (u32, Place);
+/// A queue pair: its host and its slot there. The last host's number is not taken.
+type Which = (u32, Slot);
 
 /// Nothing to load: it has been loaded for an event just before, or the event is about no queue pair.
 const NOTHING: Which = (u32::MAX, 0);
@@ -47,7 +47,7 @@ impl Prefetcher {
     /// Loads what the events after the current one will need.
     #[inline(always)]
     pub fn prefetch(&mut self, calendar: &Calendar, packets: &Slab, hosts: &ByHost<SimHost>, posts: &Posts) {
-        let position = calendar.place();
+        let position = calendar.position();
         if let Some(event) = calendar.event_ahead(PACKETS_AHEAD) {
             if event.dst != self.host {
                 self.host = event.dst;
@@ -60,12 +60,12 @@ impl Prefetcher {
         }
         if let Some(event) = calendar.event_ahead(ENTRIES_AHEAD) {
             let host = hosts.get(event.dst);
-            let place = match event.kind {
-                Kind::Arrive => posts.place(End::of(event)),
+            let slot = match event.kind {
+                Kind::Arrive => posts.slot(End::of(event)),
                 Kind::Wake => Some(event.packet),
                 _ => None,
             };
-            let which = place.map_or(NOTHING, |place| (event.dst, place));
+            let which = slot.map_or(NOTHING, |slot| (event.dst, slot));
             let is_new = which != NOTHING && !self.recent.contains(&which);
             self.queue_pairs[(position + ENTRIES_AHEAD) % REMEMBERED] = if is_new { which } else { NOTHING };
             if is_new {
@@ -76,8 +76,8 @@ impl Prefetcher {
             }
         }
         let queue_pair = |ahead: usize| {
-            let (host, place) = self.queue_pairs[(position + ahead) % REMEMBERED];
-            hosts.get(host).and_then(|host| host.node.qp(place))
+            let (host, slot) = self.queue_pairs[(position + ahead) % REMEMBERED];
+            hosts.get(host).and_then(|host| host.node.qp(slot))
         };
         if let Some(qp) = queue_pair(QPS_AHEAD) {
             qp.prefetch();

@@ -122,7 +122,7 @@ impl Captured {
             .ok()
             .and_then(|layout| Path::from_ev(fabric, &layout, src, dst, Ev(ev)).ok());
         let format = if path.is_some() { EvFormat::Structured } else { EvFormat::Udp };
-        let entropy = format.place(Ev(ev), EntropyOrder::default());
+        let entropy = format.split(Ev(ev), EntropyOrder::default());
         let source = host_address(src);
         let inner = Ipv6 {
             dscp,

@@ -48,7 +48,7 @@ impl NodeConfig {
             base_rtt,
             target_qdelay: presets::target_qdelay(base_rtt, true),
             pressure,
-            numbers: Numbers { place_bits: 20, min_free: 4, key: None, slot: None },
+            numbers: Numbers { slot_bits: 20, min_free: 4, key: None, prefix: None },
             port_trust: PortTrust::AtOnce,
             port_mask_base: PortMaskBase::Zero,
             request_rates: RequestRates::default(),
@@ -62,7 +62,7 @@ impl NodeConfig {
             packets_per_turn,
             feedback_behind_data: true,
             target_qdelay: presets::target_qdelay(base_rtt, false),
-            numbers: Numbers { place_bits: 14, min_free: 1 << 14, key: None, slot: None },
+            numbers: Numbers { slot_bits: 14, min_free: 1 << 14, key: None, prefix: None },
             port_trust: PortTrust::Confirmed,
             ..Self::hardware(ports, base_rtt, pressure)
         }

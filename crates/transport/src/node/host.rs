@@ -26,7 +26,7 @@ pub trait NodeHost {
     /// # Errors
     /// [`AccessError`] if the region does not exist, does not belong here, does not allow remote writes, or is too
     /// small.
-    fn place(&mut self, qp: QpId, rkey: u32, va: u64, len: u32) -> Result<(), AccessError>;
+    fn write(&mut self, qp: QpId, rkey: u32, va: u64, len: u32) -> Result<(), AccessError>;
 
     /// Send a feedback packet. Always taken: feedback is small and has priority.
     fn feedback(&mut self, qp: QpId, transmit: Transmit);
@@ -105,8 +105,8 @@ pub(super) struct QpHost<'a, H> {
 
 impl<H: NodeHost> Host for QpHost<'_, H> {
     #[inline(always)]
-    fn place(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
-        self.host.place(self.qp, rkey, va, len)
+    fn write(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
+        self.host.write(self.qp, rkey, va, len)
     }
     fn transmit(&mut self, transmit: Transmit) {
         self.host.feedback(self.qp, transmit);
@@ -118,10 +118,10 @@ impl<H: NodeHost> Host for QpHost<'_, H> {
         let waits = &mut self.allowances.receive_waits;
         match self.host.recv_done(self.qp, done) {
             Ok(()) => {
-                waits.end(self.qp.place);
+                waits.end(self.qp.slot);
                 Ok(())
             }
-            Err(ReceiveQueueEmpty) => Err(waits.without_receive(self.now, self.qp.place)),
+            Err(ReceiveQueueEmpty) => Err(waits.without_receive(self.now, self.qp.slot)),
         }
     }
     fn ev_event(&mut self, event: EvEvent) {

@@ -1,5 +1,5 @@
 //! Asking a peer which of its ports are up (docs/spec/transport.md, "Endpoint operations"). Anybody can forge a port
-//! status update, so to a node that strangers can reach it is only a reason to ask. A port that answers is up; one that
+//! status update, so to a node that unknown nodes can reach it is only a reason to ask. A port that answers is up; one that
 //! is silent while another port of the peer answers is down. If none answers, nothing is known and nothing must change.
 
 use crate::api::PortSet;
@@ -183,11 +183,11 @@ impl Inquiry {
     pub fn answered(&mut self, now: Time, id: u16, ticks: u16, up: PortSet) -> Answer {
         let lifetime = LIFETIME.max(self.grace.times(2));
         self.asked.retain(|a| now.since(a.sent) <= lifetime);
-        let Some(place) = self.asked.iter().position(|a| a.id == id && is_reflected(ticks, a.sent, now))
+        let Some(index) = self.asked.iter().position(|a| a.id == id && is_reflected(ticks, a.sent, now))
         else {
             return Answer::Unexpected;
         };
-        let Asked { port, round, .. } = self.asked.remove(place);
+        let Asked { port, round, .. } = self.asked.remove(index);
         if let Some(round) = round {
             self.answered |= 1 << round;
         }

@@ -8,24 +8,24 @@ use crate::time::{Span, Time};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestRates {
     /// Of one node that no queue pair is connected to.
-    pub stranger: u32,
+    pub unknown: u32,
     /// Of all such nodes together.
-    pub strangers: u32,
+    pub all_unknown: u32,
     /// Of one peer.
     pub peer: u32,
 }
 
 impl Default for RequestRates {
-    /// The specification's rates for strangers. A peer may send as many as all strangers together: one probe in each
+    /// The specification's rates for unknown nodes. A peer may send as many as all of them together: one probe in each
     /// round trip of 10 us.
     fn default() -> Self {
-        RequestRates { stranger: 10_000, strangers: 100_000, peer: 100_000 }
+        RequestRates { unknown: 10_000, all_unknown: 100_000, peer: 100_000 }
     }
 }
 
 /// Requests that may come at once.
 const BURST: u64 = 64;
-/// Strangers that are told apart. Others share their rates: memory must not grow with the number of addresses.
+/// Unknown nodes that are told apart. Others share their rates: memory must not grow with the number of addresses.
 const SOURCES: usize = 1024;
 
 /// A rate and what was used of it: the time at which the next request would come if all came at this rate.
@@ -49,21 +49,21 @@ impl Bucket {
     }
 }
 
-/// Requests of strangers.
-pub(super) struct Strangers {
+/// Requests of unknown nodes.
+pub(super) struct UnknownNodes {
     rates: RequestRates,
     together: Bucket,
-    /// By a hash of the source; allocated when the first stranger asks.
+    /// By a hash of the source; allocated when the first of them asks.
     sources: Box<[Bucket]>,
     seed: u64,
 }
 
-impl Strangers {
+impl UnknownNodes {
     pub fn new(rates: RequestRates, seed: u64) -> Self {
-        Strangers { rates, together: Bucket::default(), sources: Box::default(), seed }
+        UnknownNodes { rates, together: Bucket::default(), sources: Box::default(), seed }
     }
 
-    /// Whether a request of a stranger with this name is answered.
+    /// Whether a request of an unknown node with this name is answered.
     pub fn allow(&mut self, now: Time, source: u64) -> bool {
         if self.sources.is_empty() {
             self.sources = vec![Bucket::default(); SOURCES].into();
@@ -71,7 +71,7 @@ impl Strangers {
         let slot = mix(self.seed ^ mix(source)) as usize % SOURCES;
         // A source over its own rate takes nothing from the others.
         let mut of_source = self.sources[slot];
-        if !of_source.take(now, self.rates.stranger) || !self.together.take(now, self.rates.strangers) {
+        if !of_source.take(now, self.rates.unknown) || !self.together.take(now, self.rates.all_unknown) {
             return false;
         }
         self.sources[slot] = of_source;
@@ -85,12 +85,12 @@ mod tests {
 
     /// Requests answered of `count`, one every `interval`, of a number of sources in turn.
     fn answered(count: u64, interval: Span, sources: u64) -> u64 {
-        let mut strangers = Strangers::new(RequestRates::default(), 1);
-        (0..count).filter(|&i| strangers.allow(Time(i * interval.0), i % sources)).count() as u64
+        let mut nodes = UnknownNodes::new(RequestRates::default(), 1);
+        (0..count).filter(|&i| nodes.allow(Time(i * interval.0), i % sources)).count() as u64
     }
 
     #[test]
-    fn a_stranger_gets_its_rate_and_all_of_them_theirs() {
+    fn an_unknown_node_gets_its_rate_and_all_of_them_theirs() {
         // A second of a million requests.
         let flood = |sources| answered(1_000_000, Span::from_micros(1), sources);
         assert!((10_000..10_100).contains(&flood(1)), "{}", flood(1));
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_rate_of_zero_answers_nothing() {
-        let rates = RequestRates { stranger: 0, ..RequestRates::default() };
-        assert!(!Strangers::new(rates, 1).allow(Time(5), 1));
+        let rates = RequestRates { unknown: 0, ..RequestRates::default() };
+        assert!(!UnknownNodes::new(rates, 1).allow(Time(5), 1));
     }
 }

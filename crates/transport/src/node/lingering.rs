@@ -1,7 +1,7 @@
 //! Queue pairs that their application has destroyed, and that answer their peers for a while: a peer whose last
 //! acknowledgement was lost learns that its messages have arrived.
 
-use super::ids::Place;
+use super::ids::Slot;
 use crate::time::{Span, Time};
 
 /// A destroyed queue pair answers for this number of timeouts, and for [`LEAST`] at least \[choice\].
@@ -17,7 +17,7 @@ pub fn linger_time(timeout: Span) -> Span {
 pub(super) struct Lingering {
     /// When the first of them is removed.
     due: Time,
-    until: Vec<(Time, Place)>,
+    until: Vec<(Time, Slot)>,
 }
 
 impl Lingering {
@@ -26,16 +26,16 @@ impl Lingering {
     }
 
     /// A queue pair lingers from now on.
-    pub fn begin(&mut self, place: Place, until: Time) {
-        self.forget(place);
-        self.until.push((until, place));
+    pub fn begin(&mut self, slot: Slot, until: Time) {
+        self.forget(slot);
+        self.until.push((until, slot));
         self.due = self.due.min(until);
     }
 
     /// A queue pair is removed.
-    pub fn forget(&mut self, place: Place) {
+    pub fn forget(&mut self, slot: Slot) {
         if !self.until.is_empty() {
-            self.until.retain(|&(_, of)| of != place);
+            self.until.retain(|&(_, of)| of != slot);
             self.due = self.until.iter().map(|&(until, _)| until).min().unwrap_or(Time::NEVER);
         }
     }
@@ -47,7 +47,7 @@ impl Lingering {
     }
 
     /// A queue pair whose time is over.
-    pub fn over(&self, now: Time) -> Option<Place> {
-        self.until.iter().find(|&&(until, _)| until <= now).map(|&(_, place)| place)
+    pub fn over(&self, now: Time) -> Option<Slot> {
+        self.until.iter().find(|&&(until, _)| until <= now).map(|&(_, slot)| slot)
     }
 }

@@ -6,7 +6,7 @@
 //! status are the node's task, never the driver's:
 //!
 //! ```text
-//! post_send(place, wr) ──> ┌──────┐ ──poll_transmit(now, free ports) -> (place, Transmit)
+//! post_send(slot, wr) ──> ┌──────┐ ──poll_transmit(now, free ports) -> (slot, Transmit)
 //! handle(place, packet) ─> │ Node │ ──NodeHost: place / feedback / completions / events / endpoint requests
 //! handle_timeout(now) ───> └──────┘ ──poll_timeout -> next deadline
 //! ```
@@ -50,7 +50,7 @@ use openmrc_wire::{Body, EndpointOp, Packet};
 
 pub use config::NodeConfig;
 pub use host::{NodeHost, ReceiveQueueEmpty};
-pub use ids::{PeerId, Place, QpId};
+pub use ids::{PeerId, QpId, Slot};
 pub use limits::RequestRates;
 pub use lingering::linger_time;
 pub use mtu_proof::MtuProgress;
@@ -63,7 +63,7 @@ pub use stats::NodeStats;
 pub use table::{Numbers, TableFull};
 
 use self::host::{Allowances, QpHost};
-use self::limits::Strangers;
+use self::limits::UnknownNodes;
 use self::lingering::Lingering;
 use self::mtu_proof::{MtuProofs, Step};
 use self::ports::Ports;
@@ -105,7 +105,7 @@ pub struct Node<Q> {
     mtu_proofs: MtuProofs,
     table: Table<Q>,
     stats: NodeStats,
-    strangers: Strangers,
+    unknown_nodes: UnknownNodes,
 }
 
 impl<Q: Transport> Node<Q> {
@@ -125,7 +125,7 @@ impl<Q: Transport> Node<Q> {
             requests: Requests::new(config.seed, config.numbers.key),
             lingering: Lingering::new(),
             mtu_proofs: MtuProofs::new(),
-            strangers: Strangers::new(config.request_rates, config.seed),
+            unknown_nodes: UnknownNodes::new(config.request_rates, config.seed),
             pressure: ReceivePressure::new(&config.pressure),
             allowances: Allowances { probe_budget: ProbeBudget::new(), receive_waits: ReceiveWaits::new() },
             stats: NodeStats::default(),
@@ -139,50 +139,50 @@ impl<Q: Transport> Node<Q> {
 
     // --- queue pairs -----------------------------------------------------------------------------------------------
 
-    /// Reserves a place for a queue pair that is not connected yet; `context` is the driver's own name for it.
+    /// Reserves a slot for a queue pair that is not connected yet; `context` is the driver's own name for it.
     ///
     /// # Errors
-    /// [`TableFull`] if all places are taken.
-    pub fn reserve(&mut self, context: u32) -> Result<Place, TableFull> {
+    /// [`TableFull`] if all slots are taken.
+    pub fn reserve(&mut self, context: u32) -> Result<Slot, TableFull> {
         self.table.reserve(&self.config.numbers, self.config.seed, context)
     }
 
     /// The number of a queue pair on the wire.
-    pub fn number(&self, place: Place) -> u32 {
-        self.table.number(&self.config.numbers, place)
+    pub fn number(&self, slot: Slot) -> u32 {
+        self.table.number(&self.config.numbers, slot)
     }
 
-    /// The place of the queue pair with this number.
+    /// The slot of the queue pair with this number.
     #[inline]
-    pub fn find(&self, number: u32) -> Option<Place> {
+    pub fn find(&self, number: u32) -> Option<Slot> {
         self.table.find(&self.config.numbers, number)
     }
 
-    /// Puts a queue pair into a reserved place. Its peer is reached at `peer_ports`.
-    pub fn connect(&mut self, now: Time, place: Place, peer: PeerId, peer_ports: PortSet, mut qp: Q) {
+    /// Puts a queue pair into a reserved slot. Its peer is reached at `peer_ports`.
+    pub fn connect(&mut self, now: Time, slot: Slot, peer: PeerId, peer_ports: PortSet, mut qp: Q) {
         self.ports.acquire(now, peer, peer_ports, &mut self.requests);
         let (own, up) = (self.ports.own(), self.ports.of_peer(peer));
         if up.and(own) != PortSet::first(PortSet::MAX_PORTS) {
             qp.set_ports_up(now, own, up);
         }
-        if let Some(entry) = self.table.get_mut(place) {
+        if let Some(entry) = self.table.get_mut(slot) {
             entry.peer = peer;
             entry.qp = Some(qp);
             entry.receiving = self.pressure.begin();
-            self.settle(place);
+            self.settle(slot);
         }
     }
 
-    /// Removes the queue pair of a place, for the transition to RESET. The place stays reserved.
-    pub fn disconnect(&mut self, place: Place) -> Option<Q> {
-        self.allowances.receive_waits.forget(place);
-        self.lingering.forget(place);
-        self.mtu_proofs.forget(place);
-        let entry = self.table.get_mut(place)?;
+    /// Removes the queue pair of a slot, for the transition to RESET. The slot stays reserved.
+    pub fn disconnect(&mut self, slot: Slot) -> Option<Q> {
+        self.allowances.receive_waits.forget(slot);
+        self.lingering.forget(slot);
+        self.mtu_proofs.forget(slot);
+        let entry = self.table.get_mut(slot)?;
         entry.scheduled = Scheduled::NEVER;
         let (waiting, peer, qp) = (std::mem::take(&mut entry.waiting), entry.peer, entry.qp.take()?);
         if waiting {
-            self.ready.remove(place);
+            self.ready.remove(slot);
         }
         if self.ports.release(peer) {
             self.requests.forget(peer);
@@ -190,20 +190,20 @@ impl<Q: Transport> Node<Q> {
         Some(qp)
     }
 
-    /// Frees a place and removes its queue pair. The number is not reused soon.
-    pub fn release(&mut self, place: Place) -> Option<Q> {
-        let qp = self.disconnect(place);
-        self.table.release(place);
+    /// Frees a slot and removes its queue pair. The number is not reused soon.
+    pub fn release(&mut self, slot: Slot) -> Option<Q> {
+        let qp = self.disconnect(slot);
+        self.table.release(slot);
         qp
     }
 
     /// The application has destroyed a queue pair. What is outstanding is dropped without completions, and feedback that
     /// is owed is sent. For `linger` ([`linger_time`]) the queue pair still answers duplicates and probes of its peer;
-    /// then it is removed, its place becomes free, and [`NodeHost::lingered`] is called.
-    pub fn retire(&mut self, now: Time, place: Place, linger: Span, host: &mut impl NodeHost) {
-        if self.update_with(now, place, host, |qp, host| qp.retire(now, host)).is_some() {
-            self.mtu_proofs.forget(place);
-            self.lingering.begin(place, now + linger);
+    /// then it is removed, its slot becomes free, and [`NodeHost::lingered`] is called.
+    pub fn retire(&mut self, now: Time, slot: Slot, linger: Span, host: &mut impl NodeHost) {
+        if self.update_with(now, slot, host, |qp, host| qp.retire(now, host)).is_some() {
+            self.mtu_proofs.forget(slot);
+            self.lingering.begin(slot, now + linger);
         }
     }
 
@@ -211,43 +211,43 @@ impl<Q: Transport> Node<Q> {
     /// port, several times if it is not answered, for about a second. A port on which the peer answers nothing at all is
     /// not waited for once it is known to be down; the peer is asked about it. [`NodeHost::mtu_proven`] tells the end.
     /// Returns whether the queue pair can send.
-    pub fn prove_mtu(&mut self, now: Time, place: Place, host: &mut impl NodeHost) -> bool {
-        let Some(question) = self.qp(place).and_then(Transport::mtu_question) else { return false };
-        self.mtu_proofs.begin(now, place, question);
+    pub fn prove_mtu(&mut self, now: Time, slot: Slot, host: &mut impl NodeHost) -> bool {
+        let Some(question) = self.qp(slot).and_then(Transport::mtu_question) else { return false };
+        self.mtu_proofs.begin(now, slot, question);
         self.continue_mtu_proofs(now, host);
         true
     }
 
-    /// The queue pair of a place.
+    /// The queue pair of a slot.
     #[inline]
-    pub fn qp(&self, place: Place) -> Option<&Q> {
-        self.table.get(place)?.qp.as_ref()
+    pub fn qp(&self, slot: Slot) -> Option<&Q> {
+        self.table.get(slot)?.qp.as_ref()
     }
 
     /// The peer of a connected queue pair.
     #[inline]
-    pub fn peer(&self, place: Place) -> Option<PeerId> {
-        self.table.get(place).filter(|entry| entry.qp.is_some()).map(|entry| entry.peer)
+    pub fn peer(&self, slot: Slot) -> Option<PeerId> {
+        self.table.get(slot).filter(|entry| entry.qp.is_some()).map(|entry| entry.peer)
     }
 
     /// Every connected queue pair.
-    pub fn iter(&self) -> impl Iterator<Item = (Place, &Q)> {
-        self.table.iter().filter_map(|(place, entry)| Some((place, entry.qp.as_ref()?)))
+    pub fn iter(&self) -> impl Iterator<Item = (Slot, &Q)> {
+        self.table.iter().filter_map(|(slot, entry)| Some((slot, entry.qp.as_ref()?)))
     }
 
     /// Bytes at the beginning of a node that packets need.
     pub const PACKET_BYTES: usize = std::mem::offset_of!(Self, stats);
 
-    /// Loads a place into the cache.
+    /// Loads a slot into the cache.
     #[inline(always)]
-    pub fn prefetch(&self, place: Place) {
-        self.table.prefetch(place);
+    pub fn prefetch(&self, slot: Slot) {
+        self.table.prefetch(slot);
     }
 
     /// Changes a queue pair, then updates its turn and its deadline.
-    pub fn update<R>(&mut self, place: Place, change: impl FnOnce(&mut Q) -> R) -> Option<R> {
-        let result = change(self.table.get_mut(place)?.qp.as_mut()?);
-        self.settle(place);
+    pub fn update<R>(&mut self, slot: Slot, change: impl FnOnce(&mut Q) -> R) -> Option<R> {
+        let result = change(self.table.get_mut(slot)?.qp.as_mut()?);
+        self.settle(slot);
         Some(result)
     }
 
@@ -255,57 +255,57 @@ impl<Q: Transport> Node<Q> {
     ///
     /// # Errors
     /// [`PostError`]; the message was not taken and nothing has changed.
-    pub fn post_send(&mut self, now: Time, place: Place, wr: WorkRequest) -> Result<(), PostError> {
-        self.update(place, |qp| qp.post_send(now, wr)).unwrap_or(Err(PostError::NotReady))
+    pub fn post_send(&mut self, now: Time, slot: Slot, wr: WorkRequest) -> Result<(), PostError> {
+        self.update(slot, |qp| qp.post_send(now, wr)).unwrap_or(Err(PostError::NotReady))
     }
 
     /// Like [`Node::update`], for changes during which the queue pair calls its host.
     pub fn update_with<R>(
         &mut self,
         now: Time,
-        place: Place,
+        slot: Slot,
         host: &mut impl NodeHost,
         change: impl FnOnce(&mut Q, &mut dyn Host) -> R,
     ) -> Option<R> {
-        let entry = self.table.get_mut(place)?;
-        let id = entry.id(place);
+        let entry = self.table.get_mut(slot)?;
+        let id = entry.id(slot);
         let allowances = &mut self.allowances;
         let result = change(entry.qp.as_mut()?, &mut QpHost { qp: id, host, now, allowances });
-        self.settle(place);
+        self.settle(slot);
         Some(result)
     }
 
     /// Sends a queue pair to ERROR.
-    pub fn abort(&mut self, now: Time, place: Place, why: Fatal, host: &mut impl NodeHost) {
-        self.update_with(now, place, host, |qp, host| qp.abort(now, why, host));
+    pub fn abort(&mut self, now: Time, slot: Slot, why: Fatal, host: &mut impl NodeHost) {
+        self.update_with(now, slot, host, |qp, host| qp.abort(now, why, host));
     }
 
     /// Sets how long a message with immediate may wait for a receive at a queue pair; zero, the default, refuses it at
     /// once. [`Node::disconnect`] ends the setting.
-    pub fn set_receive_wait(&mut self, place: Place, longest: Span) {
-        self.allowances.receive_waits.set(place, longest);
+    pub fn set_receive_wait(&mut self, slot: Slot, longest: Span) {
+        self.allowances.receive_waits.set(slot, longest);
     }
 
     /// Receives were posted: the message that waits for one is offered again.
-    pub fn receives_posted(&mut self, now: Time, place: Place, host: &mut impl NodeHost) {
-        self.update_with(now, place, host, |qp, host| qp.receives_posted(now, host));
+    pub fn receives_posted(&mut self, now: Time, slot: Slot, host: &mut impl NodeHost) {
+        self.update_with(now, slot, host, |qp, host| qp.receives_posted(now, host));
     }
 
     // --- packets ---------------------------------------------------------------------------------------------------
 
     /// Handles a packet of `bytes` on the wire from the peer of this queue pair. Its iCRC must be correct, or the
-    /// packet trimmed. Returns whether the place holds a queue pair.
+    /// packet trimmed. Returns whether the slot holds a queue pair.
     #[inline]
     pub fn handle(
         &mut self,
         now: Time,
-        place: Place,
+        slot: Slot,
         received: &Received,
         bytes: u32,
         host: &mut impl NodeHost,
     ) -> bool {
-        let Some(entry) = self.table.get_mut(place) else { return false };
-        let id = entry.id(place);
+        let Some(entry) = self.table.get_mut(slot) else { return false };
+        let id = entry.id(slot);
         let Entry { qp: Some(qp), waiting, scheduled, receiving, .. } = entry else { return false };
         let arrived = Arrived {
             is_data: received.packet.is_data(),
@@ -313,13 +313,13 @@ impl<Q: Transport> Node<Q> {
             bytes,
             refused: received.trim == Some(Trim::LastHop),
         };
-        self.pressure.on_packet(now, place, receiving, qp, &arrived);
+        self.pressure.on_packet(now, slot, receiving, qp, &arrived);
         if let Body::Sack(sack) = &received.packet.body {
-            self.mtu_proofs.on_sack(now, place, sack);
+            self.mtu_proofs.on_sack(now, slot, sack);
         }
         qp.handle_packet(now, received, &mut QpHost { qp: id, host, now, allowances: &mut self.allowances });
-        self.timers.schedule(scheduled, qp.poll_timeout(), place);
-        offer_turn(&mut self.ready, qp, waiting, place);
+        self.timers.schedule(scheduled, qp.poll_timeout(), slot);
+        offer_turn(&mut self.ready, qp, waiting, slot);
         if self.ports.watches_traffic()
             && received.trim.is_none()
             && let Some(up) = self.ports.heard_on(now, id.peer, received.port)
@@ -351,7 +351,7 @@ impl<Q: Transport> Node<Q> {
         let valid = match &packet.body {
             Body::EndpointRequest(request) => {
                 let of_peer = self.ports.take_answer(now, peer, self.config.request_rates.peer);
-                if of_peer.unwrap_or_else(|| self.strangers.allow(now, peer.into())) {
+                if of_peer.unwrap_or_else(|| self.unknown_nodes.allow(now, peer.into())) {
                     self.stats.requests_answered += 1;
                     let response = endpoint_response(packet.psn, request);
                     host.transmit_request(peer, Route::Reply { ev, port }, response, TrafficClass::Control);
@@ -383,12 +383,12 @@ impl<Q: Transport> Node<Q> {
 
     /// The response to a request of a node to which no queue pair is connected, if its rate allows one. `source` is
     /// the driver's name for its address.
-    pub fn answer_stranger(&mut self, now: Time, source: u64, packet: &Packet) -> Option<Packet> {
+    pub fn answer_unknown(&mut self, now: Time, source: u64, packet: &Packet) -> Option<Packet> {
         let Body::EndpointRequest(request) = &packet.body else {
             self.stats.endpoint_invalid += 1;
             return None;
         };
-        if !self.strangers.allow(now, source) {
+        if !self.unknown_nodes.allow(now, source) {
             self.stats.requests_limited += 1;
             return None;
         }
@@ -409,15 +409,15 @@ impl<Q: Transport> Node<Q> {
     ) -> Option<NodeTransmit> {
         let free = free.and(self.ports.own());
         let mut refused = 0;
-        while let Some(place) = self.ready.first() {
+        while let Some(slot) = self.ready.first() {
             if free.is_empty() || refused == self.ready.len() {
                 return None;
             }
-            let Some(entry) = self.table.get_mut(place) else {
+            let Some(entry) = self.table.get_mut(slot) else {
                 self.ready.drop_first();
                 continue;
             };
-            let id = entry.id(place);
+            let id = entry.id(slot);
             let Entry { qp: Some(qp), waiting, scheduled, .. } = entry else {
                 self.ready.drop_first();
                 continue;
@@ -430,20 +430,20 @@ impl<Q: Transport> Node<Q> {
                 if self.config.feedback_behind_data {
                     qp.report_early(now, &mut QpHost { qp: id, host, now, allowances: &mut self.allowances });
                 }
-                self.timers.schedule(scheduled, qp.poll_timeout(), place);
+                self.timers.schedule(scheduled, qp.poll_timeout(), slot);
                 self.ready.drop_first();
                 continue;
             }
             let Some(transmit) = transmit else {
                 refused += 1;
-                self.timers.schedule(scheduled, qp.poll_timeout(), place);
+                self.timers.schedule(scheduled, qp.poll_timeout(), slot);
                 self.ready.end_turn();
                 continue;
             };
             self.allowances.probe_budget.count_data_packet();
             // While an answer of the peer is outstanding, sending more does not move any deadline earlier.
             if !was_waiting_for_peer {
-                self.timers.schedule(scheduled, qp.poll_timeout(), place);
+                self.timers.schedule(scheduled, qp.poll_timeout(), slot);
             }
             let ends_turn = self.ready.count_sent(self.config.packets_per_turn);
             if ends_turn {
@@ -459,7 +459,7 @@ impl<Q: Transport> Node<Q> {
 
     /// The queue pair that will probably send next.
     #[inline]
-    pub fn next_ready(&self) -> Option<Place> {
+    pub fn next_ready(&self) -> Option<Slot> {
         self.ready.first()
     }
 
@@ -495,20 +495,20 @@ impl<Q: Transport> Node<Q> {
     /// before the answers that have come are read, would leave no time to read them.
     pub fn handle_timeouts(&mut self, now: Time, most: usize, host: &mut impl NodeHost) {
         for _ in 0..most {
-            let Some((due, place)) = self.timers.pop_due(now) else { break };
-            let Some(entry) = self.table.get_mut(place) else { continue };
+            let Some((due, slot)) = self.timers.pop_due(now) else { break };
+            let Some(entry) = self.table.get_mut(slot) else { continue };
             if !entry.scheduled.expire(due) {
                 continue;
             }
-            let id = entry.id(place);
+            let id = entry.id(slot);
             let Entry { qp: Some(qp), waiting, scheduled, receiving, .. } = entry else { continue };
             if qp.poll_timeout() <= now {
                 self.pressure.before_report(receiving, qp);
                 qp.handle_timeout(now, &mut QpHost { qp: id, host, now, allowances: &mut self.allowances });
             }
             // The next deadline is at least 1 ps later, so that one queue pair cannot keep this call from returning.
-            self.timers.schedule(scheduled, qp.poll_timeout().max(now + Span(1)), place);
-            offer_turn(&mut self.ready, qp, waiting, place);
+            self.timers.schedule(scheduled, qp.poll_timeout().max(now + Span(1)), slot);
+            offer_turn(&mut self.ready, qp, waiting, slot);
         }
         self.send_port_requests(now, host);
         if self.requests.due() <= now {
@@ -531,11 +531,11 @@ impl<Q: Transport> Node<Q> {
     /// Goes on with the proofs that are due.
     #[cold]
     fn continue_mtu_proofs(&mut self, now: Time, host: &mut impl NodeHost) {
-        while let Some(place) = self.mtu_proofs.next(now) {
-            let Some(entry) = self.table.get(place) else { return self.mtu_proofs.forget(place) };
-            let id = entry.id(place);
+        while let Some(slot) = self.mtu_proofs.next(now) {
+            let Some(entry) = self.table.get(slot) else { return self.mtu_proofs.forget(slot) };
+            let id = entry.id(slot);
             let usable = self.ports.own().and(self.ports.of_peer(id.peer));
-            match self.mtu_proofs.advance(now, place, usable) {
+            match self.mtu_proofs.advance(now, slot, usable) {
                 Step::Wait => {}
                 Step::Send(packets, silent) => {
                     packets.into_iter().for_each(|transmit| host.feedback(id, transmit));
@@ -552,9 +552,9 @@ impl<Q: Transport> Node<Q> {
     /// Removes the queue pairs that have lingered for their time.
     #[cold]
     fn end_lingering(&mut self, now: Time, host: &mut impl NodeHost) {
-        while let Some(place) = self.lingering.over(now) {
-            let id = self.table.get(place).map(|entry| entry.id(place));
-            self.release(place);
+        while let Some(slot) = self.lingering.over(now) {
+            let id = self.table.get(slot).map(|entry| entry.id(slot));
+            self.release(slot);
             if let Some(id) = id {
                 host.lingered(id);
             }
@@ -564,17 +564,17 @@ impl<Q: Transport> Node<Q> {
     /// Refuses the messages that have waited for a receive for too long, unless receives have been posted meanwhile.
     #[cold]
     fn refuse_overdue(&mut self, now: Time, host: &mut impl NodeHost) {
-        while let Some(place) = self.allowances.receive_waits.overdue(now) {
-            self.receives_posted(now, place, host);
-            self.allowances.receive_waits.end(place);
+        while let Some(slot) = self.allowances.receive_waits.overdue(now) {
+            self.receives_posted(now, slot, host);
+            self.allowances.receive_waits.end(slot);
         }
     }
 
     /// After something has happened to a queue pair: its turn, and its deadline.
-    fn settle(&mut self, place: Place) {
-        if let Some(Entry { qp: Some(qp), waiting, scheduled, .. }) = self.table.get_mut(place) {
-            self.timers.schedule(scheduled, qp.poll_timeout(), place);
-            offer_turn(&mut self.ready, qp, waiting, place);
+    fn settle(&mut self, slot: Slot) {
+        if let Some(Entry { qp: Some(qp), waiting, scheduled, .. }) = self.table.get_mut(slot) {
+            self.timers.schedule(scheduled, qp.poll_timeout(), slot);
+            offer_turn(&mut self.ready, qp, waiting, slot);
         }
     }
 
@@ -596,8 +596,8 @@ impl<Q: Transport> Node<Q> {
             return;
         }
         self.ports.set_own(now, up, self.config.base_rtt, &mut self.requests);
-        for place in 0..self.table.len() {
-            self.update_ports(now, place);
+        for slot in 0..self.table.len() {
+            self.update_ports(now, slot);
         }
         self.mtu_proofs.ports_changed(now);
         self.send_port_requests(now, host);
@@ -617,19 +617,19 @@ impl<Q: Transport> Node<Q> {
         }
     }
 
-    fn update_ports(&mut self, now: Time, place: Place) {
-        let Some(peer) = self.peer(place) else { return };
+    fn update_ports(&mut self, now: Time, slot: Slot) {
+        let Some(peer) = self.peer(slot) else { return };
         let (own, up) = (self.ports.own(), self.ports.of_peer(peer));
-        self.update(place, |qp| qp.set_ports_up(now, own, up));
+        self.update(slot, |qp| qp.set_ports_up(now, own, up));
     }
 
     fn peer_ports_changed(&mut self, now: Time, peer: PeerId, up: PortSet, host: &mut impl NodeHost) {
         self.mtu_proofs.ports_changed(now);
-        for place in 0..self.table.len() {
-            if self.peer(place) == Some(peer) {
-                self.update_ports(now, place);
-                if let Some(entry) = self.table.get(place) {
-                    host.peer_ports(entry.id(place), up);
+        for slot in 0..self.table.len() {
+            if self.peer(slot) == Some(peer) {
+                self.update_ports(now, slot);
+                if let Some(entry) = self.table.get(slot) {
+                    host.peer_ports(entry.id(slot), up);
                 }
             }
         }
@@ -680,9 +680,9 @@ impl<Q: Transport> Node<Q> {
 
 /// Puts a READY queue pair into the ready ring.
 #[inline]
-fn offer_turn(ready: &mut ReadyRing, qp: &impl Transport, waiting: &mut bool, place: Place) {
+fn offer_turn(ready: &mut ReadyRing, qp: &impl Transport, waiting: &mut bool, slot: Slot) {
     if !*waiting && qp.readiness() == Readiness::Ready {
         *waiting = true;
-        ready.push(place);
+        ready.push(slot);
     }
 }

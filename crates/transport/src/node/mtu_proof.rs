@@ -4,7 +4,7 @@
 
 use openmrc_wire::{Body, Ev, Packet, Sack, Write};
 
-use super::ids::Place;
+use super::ids::Slot;
 use crate::api::{MtuQuestion, PortSet, TrafficClass, Transmit};
 use crate::profile::{PathEntry, PathId};
 use crate::time::{Span, Time};
@@ -54,7 +54,7 @@ struct Sent {
 
 /// The proof of one queue pair.
 struct MtuProof {
-    place: Place,
+    slot: Slot,
     question: MtuQuestion,
     /// Turns begun. The number of a turn chooses its paths.
     turns: usize,
@@ -79,9 +79,9 @@ pub(super) enum Step {
 }
 
 impl MtuProof {
-    fn new(now: Time, place: Place, question: MtuQuestion) -> Self {
+    fn new(now: Time, slot: Slot, question: MtuQuestion) -> Self {
         MtuProof {
-            place,
+            slot,
             turns: 0,
             sent: Vec::new(),
             progress: MtuProgress { path_mtu: question.path_mtu, ..MtuProgress::default() },
@@ -179,16 +179,16 @@ impl MtuProofs {
     }
 
     /// Begins the proof of a queue pair, in place of one that has not ended.
-    pub fn begin(&mut self, now: Time, place: Place, question: MtuQuestion) {
-        self.forget(place);
-        self.proofs.push(MtuProof::new(now, place, question));
+    pub fn begin(&mut self, now: Time, slot: Slot, question: MtuQuestion) {
+        self.forget(slot);
+        self.proofs.push(MtuProof::new(now, slot, question));
         self.find_due();
     }
 
     /// A queue pair is removed.
-    pub fn forget(&mut self, place: Place) {
+    pub fn forget(&mut self, slot: Slot) {
         if !self.proofs.is_empty() {
-            self.proofs.retain(|proof| proof.place != place);
+            self.proofs.retain(|proof| proof.slot != slot);
             self.find_due();
         }
     }
@@ -199,18 +199,15 @@ impl MtuProofs {
 
     /// A SACK has come for a queue pair.
     #[inline]
-    pub fn on_sack(&mut self, now: Time, place: Place, sack: &Sack) {
+    pub fn on_sack(&mut self, now: Time, slot: Slot, sack: &Sack) {
         if !self.proofs.is_empty() {
-            self.take_answer(now, place, sack);
+            self.take_answer(now, slot, sack);
         }
     }
 
     #[cold]
-    fn take_answer(&mut self, now: Time, place: Place, sack: &Sack) {
-        self.proofs
-            .iter_mut()
-            .filter(|proof| proof.place == place)
-            .for_each(|proof| proof.on_sack(now, sack));
+    fn take_answer(&mut self, now: Time, slot: Slot, sack: &Sack) {
+        self.proofs.iter_mut().filter(|proof| proof.slot == slot).for_each(|proof| proof.on_sack(now, sack));
         self.find_due();
     }
 
@@ -227,18 +224,18 @@ impl MtuProofs {
     }
 
     /// A queue pair whose proof is due.
-    pub fn next(&self, now: Time) -> Option<Place> {
-        self.proofs.iter().find(|proof| proof.due <= now).map(|proof| proof.place)
+    pub fn next(&self, now: Time) -> Option<Slot> {
+        self.proofs.iter().find(|proof| proof.due <= now).map(|proof| proof.slot)
     }
 
     /// Goes on with the proof of a queue pair, whose ports `usable` are up. A proof that ends is forgotten.
-    pub fn advance(&mut self, now: Time, place: Place, usable: PortSet) -> Step {
-        let Some(proof) = self.proofs.iter_mut().find(|proof| proof.place == place) else {
+    pub fn advance(&mut self, now: Time, slot: Slot, usable: PortSet) -> Step {
+        let Some(proof) = self.proofs.iter_mut().find(|proof| proof.slot == slot) else {
             return Step::Wait;
         };
         let step = proof.advance(now, usable);
         match step {
-            Step::End(_) => self.forget(place),
+            Step::End(_) => self.forget(slot),
             Step::Wait | Step::Send(..) => self.find_due(),
         }
         step

@@ -94,15 +94,15 @@ impl Ports {
         self.own
     }
 
-    fn place(&self, peer: PeerId) -> Result<usize, usize> {
+    fn find(&self, peer: PeerId) -> Result<usize, usize> {
         self.peers.binary_search_by_key(&peer, |p| p.id)
     }
 
     /// A queue pair or the driver starts to use a peer that is reached at these ports.
     pub fn acquire(&mut self, now: Time, peer: PeerId, ports: PortSet, requests: &mut Requests) {
-        let place = match self.place(peer) {
-            Ok(place) => place,
-            Err(place) => {
+        let index = match self.find(peer) {
+            Ok(index) => index,
+            Err(index) => {
                 if self.peers.is_empty() {
                     self.peers.reserve_exact(1);
                 }
@@ -118,23 +118,23 @@ impl Ports {
                     inquiry: Inquiry::new(self.grace),
                     answers: Bucket::default(),
                 };
-                self.peers.insert(place, new);
+                self.peers.insert(index, new);
                 if self.own != self.all {
-                    self.announce(now, place, Span::ZERO, requests);
+                    self.announce(now, index, Span::ZERO, requests);
                 }
-                place
+                index
             }
         };
-        self.peers[place].users += 1;
+        self.peers[index].users += 1;
     }
 
     /// The opposite of [`Self::acquire`]. Returns whether the peer is removed.
     pub fn release(&mut self, peer: PeerId) -> bool {
-        let Ok(place) = self.place(peer) else { return false };
-        self.peers[place].users -= 1;
-        let gone = self.peers[place].users == 0;
+        let Ok(index) = self.find(peer) else { return false };
+        self.peers[index].users -= 1;
+        let gone = self.peers[index].users == 0;
         if gone {
-            self.peers.remove(place);
+            self.peers.remove(index);
             self.find_watched();
         }
         gone
@@ -146,27 +146,27 @@ impl Ports {
 
     /// The ports of a peer that are up, as far as is known.
     pub fn of_peer(&self, peer: PeerId) -> PortSet {
-        self.place(peer).map_or(PortSet::EMPTY, |place| self.peers[place].up)
+        self.find(peer).map_or(PortSet::EMPTY, |index| self.peers[index].up)
     }
 
     /// Sets the ports of this node that are up, and announces them to every peer over the remaining ports.
     pub fn set_own(&mut self, now: Time, up: PortSet, rtt: Span, requests: &mut Requests) {
         let came_up = PortSet(up.0 & !self.own.0);
         self.own = up;
-        for place in 0..self.peers.len() {
-            self.announce(now, place, rtt, requests);
+        for index in 0..self.peers.len() {
+            self.announce(now, index, rtt, requests);
             if self.trust == PortTrust::Confirmed {
                 // While the port was down at this end, the peer could not be asked on it.
-                let peer = &mut self.peers[place];
+                let peer = &mut self.peers[index];
                 let down = PortSet(came_up.0 & !peer.up.0);
                 peer.question(now, down);
             }
         }
     }
 
-    fn announce(&mut self, now: Time, place: usize, rtt: Span, requests: &mut Requests) {
+    fn announce(&mut self, now: Time, index: usize, rtt: Span, requests: &mut Requests) {
         let interval = rtt.max(Span::from_micros(1));
-        self.peers[place].update =
+        self.peers[index].update =
             Some(Update { id: requests.take_id(), begun: now, due: now, interval, sent: 0 });
         self.due = self.due.min(now);
     }
@@ -208,8 +208,8 @@ impl Ports {
     /// believed, or that leaves no plane, puts the ports in question of which it says something new: [`Self::send_due`]
     /// asks. Updates of unknown peers and late updates are ignored.
     pub fn on_update(&mut self, now: Time, peer: PeerId, id: u16, mask: u32) -> Option<PortSet> {
-        let place = self.place(peer).ok()?;
-        let known = &mut self.peers[place];
+        let index = self.find(peer).ok()?;
+        let known = &mut self.peers[index];
         let shown = PortMaskBase::shown_by(mask, known.ports);
         let up_from = |base: PortMaskBase| base.decode(mask).and(known.ports);
         if self.trust == PortTrust::Confirmed {
@@ -241,8 +241,8 @@ impl Ports {
 
     /// These ports of a peer are in question, unless they are known to be down.
     pub fn question(&mut self, now: Time, peer: PeerId, ports: PortSet) {
-        let Ok(place) = self.place(peer) else { return };
-        let known = &mut self.peers[place];
+        let Ok(index) = self.find(peer) else { return };
+        let known = &mut self.peers[index];
         known.question(now, ports.and(known.up));
         self.due = self.due.min(known.inquiry.due());
     }
@@ -250,8 +250,8 @@ impl Ports {
     /// A peer has answered. Returns whether that was the answer to the latest update or to a question, and its ports if
     /// they have changed.
     pub fn on_answer(&mut self, now: Time, peer: PeerId, id: u16, ticks: u16) -> (bool, Option<PortSet>) {
-        let Ok(place) = self.place(peer) else { return (false, None) };
-        let peer = &mut self.peers[place];
+        let Ok(index) = self.find(peer) else { return (false, None) };
+        let peer = &mut self.peers[index];
         if peer.update.is_some_and(|update| update.id == id && is_reflected(ticks, update.begun, now)) {
             peer.update = None;
             return (true, None);
@@ -271,8 +271,8 @@ impl Ports {
 
     /// Takes an answer to a request of a peer at this rate per second. `None` if the node is not a peer.
     pub fn take_answer(&mut self, now: Time, peer: PeerId, per_second: u32) -> Option<bool> {
-        let place = self.place(peer).ok()?;
-        Some(self.peers[place].answers.take(now, per_second))
+        let index = self.find(peer).ok()?;
+        Some(self.peers[index].answers.take(now, per_second))
     }
 
     /// Whether [`Self::heard_on`] must be told of traffic: ports of at least one peer are down, or in question.
@@ -285,8 +285,8 @@ impl Ports {
     /// the grace time ago that this port is down, the port is taken as up again, or asked whether it is: returns the
     /// peer's ports after a change.
     pub fn heard_on(&mut self, now: Time, peer: PeerId, port: u8) -> Option<PortSet> {
-        let place = self.place(peer).ok()?;
-        let known = &mut self.peers[place];
+        let index = self.find(peer).ok()?;
+        let known = &mut self.peers[index];
         known.inquiry.heard(now, port, known.up);
         let contradicts = known.ports.contains(port) && !known.up.contains(port);
         if !contradicts || now.since(known.heard_at) <= self.grace {

@@ -2,15 +2,15 @@
 
 use std::collections::VecDeque;
 
-use super::ids::Place;
+use super::ids::Slot;
 
 /// READY queue pairs in the order of their turns.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReadyRing {
     /// The queue pair whose turn it is. It is not in `later`, so that a node with one sender does not touch the heap.
-    first: Option<Place>,
+    first: Option<Slot>,
     /// The other queue pairs; empty if `first` is `None`.
-    later: VecDeque<Place>,
+    later: VecDeque<Slot>,
     /// Packets that the first queue pair has sent in this turn.
     sent: u8,
 }
@@ -18,17 +18,17 @@ pub(super) struct ReadyRing {
 impl ReadyRing {
     /// Adds a queue pair that is not in the ring.
     #[inline]
-    pub fn push(&mut self, place: Place) {
+    pub fn push(&mut self, slot: Slot) {
         if self.first.is_none() {
-            self.first = Some(place);
+            self.first = Some(slot);
         } else {
-            self.later.push_back(place);
+            self.later.push_back(slot);
         }
     }
 
     /// The queue pair whose turn it is.
     #[inline]
-    pub fn first(&self) -> Option<Place> {
+    pub fn first(&self) -> Option<Slot> {
         self.first
     }
 
@@ -56,11 +56,11 @@ impl ReadyRing {
     }
 
     /// Removes a queue pair.
-    pub fn remove(&mut self, place: Place) {
-        if self.first == Some(place) {
+    pub fn remove(&mut self, slot: Slot) {
+        if self.first == Some(slot) {
             self.drop_first();
         } else {
-            self.later.retain(|&other| other != place);
+            self.later.retain(|&other| other != slot);
         }
     }
 
@@ -82,8 +82,8 @@ mod tests {
     #[test]
     fn turns_go_round() {
         let mut ring = ReadyRing::default();
-        for place in [3, 1, 2] {
-            ring.push(place);
+        for slot in [3, 1, 2] {
+            ring.push(slot);
         }
         let mut served = vec![];
         for _ in 0..7 {

@@ -1,13 +1,13 @@
 //! Messages with immediate that wait for a receive, for programs that expect receiver-not-ready to be retried. Without a
 //! wait a message that finds no receive is refused at once (docs/spec/transport.md, "Responder").
 
-use super::ids::Place;
+use super::ids::Slot;
 use crate::api::NoReceive;
 use crate::time::{Span, Time};
 
 /// A queue pair that lets messages wait. One waits at a time: the next that is to complete.
 struct Wait {
-    place: Place,
+    slot: Slot,
     /// How long a message may wait.
     longest: Span,
     /// When the message that waits now is refused.
@@ -18,7 +18,7 @@ struct Wait {
 pub(super) struct ReceiveWaits {
     /// When the first message is refused.
     due: Time,
-    /// Sorted by place. Queue pairs that let no message wait are absent.
+    /// Sorted by slot. Queue pairs that let no message wait are absent.
     waits: Vec<Wait>,
 }
 
@@ -30,22 +30,22 @@ impl ReceiveWaits {
 
     /// Sets how long messages of a queue pair may wait; zero refuses them at once. A message that waits already keeps
     /// its time.
-    pub fn set(&mut self, place: Place, longest: Span) {
-        match (self.find(place), longest) {
-            (Ok(_), Span::ZERO) => self.forget(place),
+    pub fn set(&mut self, slot: Slot, longest: Span) {
+        match (self.find(slot), longest) {
+            (Ok(_), Span::ZERO) => self.forget(slot),
             (Ok(at), _) => self.waits[at].longest = longest,
             (Err(_), Span::ZERO) => {}
-            (Err(at), _) => self.waits.insert(at, Wait { place, longest, until: None }),
+            (Err(at), _) => self.waits.insert(at, Wait { slot, longest, until: None }),
         }
     }
 
-    fn find(&self, place: Place) -> Result<usize, usize> {
-        self.waits.binary_search_by_key(&place, |wait| wait.place)
+    fn find(&self, slot: Slot) -> Result<usize, usize> {
+        self.waits.binary_search_by_key(&slot, |wait| wait.slot)
     }
 
     /// A queue pair is removed.
-    pub fn forget(&mut self, place: Place) {
-        if let Ok(at) = self.find(place) {
+    pub fn forget(&mut self, slot: Slot) {
+        if let Ok(at) = self.find(slot) {
             self.waits.remove(at);
             self.find_due();
         }
@@ -57,8 +57,8 @@ impl ReceiveWaits {
 
     /// A message has found no receive: whether it waits.
     #[cold]
-    pub fn without_receive(&mut self, now: Time, place: Place) -> NoReceive {
-        let Ok(at) = self.find(place) else { return NoReceive::Refused };
+    pub fn without_receive(&mut self, now: Time, slot: Slot) -> NoReceive {
+        let Ok(at) = self.find(slot) else { return NoReceive::Refused };
         let Wait { until, longest, .. } = &mut self.waits[at];
         let until = *until.get_or_insert(now + *longest);
         self.due = self.due.min(until);
@@ -67,9 +67,9 @@ impl ReceiveWaits {
 
     /// A message has found its receive, or waits no longer.
     #[inline]
-    pub fn end(&mut self, place: Place) {
+    pub fn end(&mut self, slot: Slot) {
         if !self.waits.is_empty()
-            && let Ok(at) = self.find(place)
+            && let Ok(at) = self.find(slot)
             && self.waits[at].until.take().is_some()
         {
             self.find_due();
@@ -83,8 +83,8 @@ impl ReceiveWaits {
     }
 
     /// A queue pair whose message has waited for too long.
-    pub fn overdue(&self, now: Time) -> Option<Place> {
-        self.waits.iter().find(|wait| wait.until.is_some_and(|until| until <= now)).map(|wait| wait.place)
+    pub fn overdue(&self, now: Time) -> Option<Slot> {
+        self.waits.iter().find(|wait| wait.until.is_some_and(|until| until <= now)).map(|wait| wait.slot)
     }
 }
 
@@ -109,10 +109,10 @@ mod tests {
     #[test]
     fn queue_pairs_wait_as_long_as_each_was_told() {
         let mut waits = ReceiveWaits::new();
-        for (place, longest) in [(7, Span(50)), (2, Span(u64::MAX)), (5, Span(80))] {
-            waits.set(place, longest);
+        for (slot, longest) in [(7, Span(50)), (2, Span(u64::MAX)), (5, Span(80))] {
+            waits.set(slot, longest);
         }
-        let answers = [2, 5, 6, 7].map(|place| waits.without_receive(Time(1), place));
+        let answers = [2, 5, 6, 7].map(|slot| waits.without_receive(Time(1), slot));
         assert_eq!(
             answers,
             [NoReceive::Waits, NoReceive::Waits, NoReceive::Refused, NoReceive::Waits],
@@ -122,9 +122,9 @@ mod tests {
         while waits.due() != Time::NEVER {
             let due = waits.due();
             assert_eq!(waits.overdue(Time(due.0 - 1)), None);
-            let place = waits.overdue(due).expect("one is due");
-            refused.push((due, place));
-            waits.end(place);
+            let slot = waits.overdue(due).expect("one is due");
+            refused.push((due, slot));
+            waits.end(slot);
         }
         assert_eq!(refused, [(Time(51), 7), (Time(81), 5)], "the third waits for ever");
     }

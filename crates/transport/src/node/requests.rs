@@ -88,8 +88,8 @@ impl Requests {
         host: &mut impl NodeHost,
     ) -> bool {
         let fits = |p: &EvProbe| p.id == id && p.peer == peer && is_reflected(ticks, p.sent, now);
-        let Some(place) = self.probes.iter().position(fits) else { return false };
-        let probe = self.probes.swap_remove(place);
+        let Some(index) = self.probes.iter().position(fits) else { return false };
+        let probe = self.probes.swap_remove(index);
         host.probe_done(peer, id, Ok(now.since(probe.sent)));
         true
     }
@@ -107,14 +107,14 @@ impl Requests {
 
     /// Removes the probes that have timed out and reports them.
     pub fn expire(&mut self, now: Time, host: &mut impl NodeHost, stats: &mut NodeStats) {
-        let mut place = 0;
-        while place < self.probes.len() {
-            if now >= self.probes[place].deadline {
-                let probe = self.probes.swap_remove(place);
+        let mut index = 0;
+        while index < self.probes.len() {
+            if now >= self.probes[index].deadline {
+                let probe = self.probes.swap_remove(index);
                 stats.probes_unanswered += 1;
                 host.probe_done(probe.peer, probe.id, Err(ProbeTimeout));
             } else {
-                place += 1;
+                index += 1;
             }
         }
     }

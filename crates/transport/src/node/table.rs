@@ -1,57 +1,57 @@
 //! The queue pairs of a node, and their numbers.
 
-use super::ids::{PeerId, Place, QpId};
+use super::ids::{PeerId, QpId, Slot};
 use super::timers::Scheduled;
 use crate::random::{Permutation, mix};
 
-/// How queue pair numbers are assigned. A number consists of a place in the table and a generation, so that it is not
+/// How queue pair numbers are assigned. A number consists of a slot in the table and a generation, so that it is not
 /// reused soon: a late packet for a closed queue pair must not reach another one. With a key, a permutation of all
 /// 24-bit numbers hides both: an attacker who cannot see packets has to guess 24 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Numbers {
-    /// Bits of the 24-bit number that hold the place.
-    pub place_bits: u32,
-    /// A freed place is reused only while more than this number of places are free.
+    /// Bits of the 24-bit number that hold the slot.
+    pub slot_bits: u32,
+    /// A freed slot is reused only while more than this number of slots are free.
     pub min_free: u32,
     /// Key of the permutation. `None`: numbers are not permuted, for a simulator, where nobody guesses.
     pub key: Option<u64>,
     /// The upper 6 bits of every number, for nodes that share their addresses: a peer derives the UDP port from it.
     /// Only the other bits are permuted then.
-    pub slot: Option<u8>,
+    pub prefix: Option<u8>,
 }
 
-/// Bits of a number that hold the slot, where it has one.
-pub const SLOT_BITS: u32 = 6;
+/// Bits of a number that hold the prefix, where it has one.
+pub const PREFIX_BITS: u32 = 6;
 
 impl Numbers {
     /// Largest number of queue pairs of a node.
     pub const fn max_queue_pairs(&self) -> u32 {
-        1 << self.place_bits
+        1 << self.slot_bits
     }
 
-    /// Bits that hold generation and place.
+    /// Bits that hold generation and slot.
     #[inline]
     const fn bits(&self) -> u32 {
-        if self.slot.is_some() { NUMBER_BITS - SLOT_BITS } else { NUMBER_BITS }
+        if self.prefix.is_some() { NUMBER_BITS - PREFIX_BITS } else { NUMBER_BITS }
     }
 
-    /// The number on the wire of a generation of a place.
+    /// The number on the wire of a generation of a slot.
     #[inline]
-    fn join(&self, generation: u32, place: Place) -> u32 {
-        let plain = generation << self.place_bits | place;
+    fn join(&self, generation: u32, slot: Slot) -> u32 {
+        let plain = generation << self.slot_bits | slot;
         let low = self.key.map_or(plain, |key| Permutation::new(key, self.bits()).apply(plain));
-        self.slot.map_or(low, |slot| u32::from(slot) << self.bits() | low)
+        self.prefix.map_or(low, |prefix| u32::from(prefix) << self.bits() | low)
     }
 
-    /// The generation and the place of a number. A number of another slot has a generation that does not exist.
+    /// The generation and the slot of a number. A number of another prefix has a generation that does not exist.
     #[inline]
-    fn split(&self, number: u32) -> (u32, Place) {
-        if self.slot.is_some_and(|slot| number >> self.bits() != u32::from(slot)) {
+    fn split(&self, number: u32) -> (u32, Slot) {
+        if self.prefix.is_some_and(|prefix| number >> self.bits() != u32::from(prefix)) {
             return (0, 0);
         }
         let low = number & ((1 << self.bits()) - 1);
         let plain = self.key.map_or(low, |key| self.find_plain(key, low));
-        (plain >> self.place_bits, plain & (self.max_queue_pairs() - 1))
+        (plain >> self.slot_bits, plain & (self.max_queue_pairs() - 1))
     }
 
     /// What the permutation made a number of. A call of its own: [`Self::split`] is inlined where there is no key.
@@ -66,7 +66,7 @@ fn is_reserved(number: u32) -> bool {
     number <= openmrc_wire::ENDPOINT_QP || number == (1 << NUMBER_BITS) - 1
 }
 
-/// The table has no free place.
+/// The table has no free slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the table is full: it holds {0} queue pairs")]
 pub struct TableFull(pub u32);
@@ -85,7 +85,7 @@ pub(super) struct Receiving {
     pub per_period: u32,
 }
 
-/// One place of the table.
+/// One slot of the table.
 pub(super) struct Entry<Q> {
     /// The queue pair, once it is connected.
     pub qp: Option<Q>,
@@ -96,7 +96,7 @@ pub(super) struct Entry<Q> {
     pub context: u32,
     /// Generation of the number.
     generation: u32,
-    /// The place is taken.
+    /// The slot is taken.
     used: bool,
     /// It is in the ready ring.
     pub waiting: bool,
@@ -107,17 +107,17 @@ pub(super) struct Entry<Q> {
 impl<Q> Entry<Q> {
     /// The queue pair as its driver knows it.
     #[inline]
-    pub fn id(&self, place: Place) -> QpId {
-        QpId { place, context: self.context, peer: self.peer }
+    pub fn id(&self, slot: Slot) -> QpId {
+        QpId { slot, context: self.context, peer: self.peer }
     }
 }
 
-/// Queue pairs by place.
+/// Queue pairs by slot.
 #[repr(C)]
 pub(super) struct Table<Q> {
     entries: Vec<Entry<Q>>,
-    /// Free places that were used before, oldest first.
-    free: std::collections::VecDeque<Place>,
+    /// Free slots that were used before, oldest first.
+    free: std::collections::VecDeque<Slot>,
 }
 
 /// Bits of a queue pair number.
@@ -130,12 +130,12 @@ impl<Q> Default for Table<Q> {
 }
 
 impl<Q> Table<Q> {
-    /// Takes a place. The seed determines the first generation of each place.
-    pub fn reserve(&mut self, numbers: &Numbers, seed: u64, context: u32) -> Result<Place, TableFull> {
+    /// Takes a slot. The seed determines the first generation of each slot.
+    pub fn reserve(&mut self, numbers: &Numbers, seed: u64, context: u32) -> Result<Slot, TableFull> {
         let fresh = self.entries.len() as u32;
-        let generations = (1 << (numbers.bits() - numbers.place_bits)) - 1;
+        let generations = (1 << (numbers.bits() - numbers.slot_bits)) - 1;
         let enough_free = self.free.len() as u32 > numbers.min_free;
-        let place = if fresh < numbers.max_queue_pairs() && !enough_free {
+        let slot = if fresh < numbers.max_queue_pairs() && !enough_free {
             if self.entries.is_empty() {
                 self.entries.reserve_exact(1);
             }
@@ -153,64 +153,64 @@ impl<Q> Table<Q> {
         } else {
             self.free.pop_front().ok_or(TableFull(fresh))?
         };
-        let entry = &mut self.entries[place as usize];
-        // Generation 0 is not used, so that without a key no number is smaller than the number of places.
+        let entry = &mut self.entries[slot as usize];
+        // Generation 0 is not used, so that without a key no number is smaller than the number of slots.
         entry.generation = entry.generation % generations + 1;
-        while is_reserved(numbers.join(entry.generation, place)) {
+        while is_reserved(numbers.join(entry.generation, slot)) {
             entry.generation = entry.generation % generations + 1;
         }
         entry.context = context;
         entry.used = true;
-        Ok(place)
+        Ok(slot)
     }
 
-    /// Gives a place back.
-    pub fn release(&mut self, place: Place) -> Option<Q> {
-        let entry = self.entries.get_mut(place as usize).filter(|entry| entry.used)?;
+    /// Gives a slot back.
+    pub fn release(&mut self, slot: Slot) -> Option<Q> {
+        let entry = self.entries.get_mut(slot as usize).filter(|entry| entry.used)?;
         entry.used = false;
         entry.scheduled = Scheduled::NEVER;
-        self.free.push_back(place);
+        self.free.push_back(slot);
         entry.qp.take()
     }
 
-    /// The number of a place that is taken.
+    /// The number of a slot that is taken.
     #[inline]
-    pub fn number(&self, numbers: &Numbers, place: Place) -> u32 {
-        numbers.join(self.entries[place as usize].generation, place)
+    pub fn number(&self, numbers: &Numbers, slot: Slot) -> u32 {
+        numbers.join(self.entries[slot as usize].generation, slot)
     }
 
-    /// The place of a number.
+    /// The slot of a number.
     #[inline]
-    pub fn find(&self, numbers: &Numbers, number: u32) -> Option<Place> {
-        let (generation, place) = numbers.split(number);
-        let entry = self.entries.get(place as usize)?;
-        (entry.used && entry.generation == generation).then_some(place)
-    }
-
-    #[inline]
-    pub fn get(&self, place: Place) -> Option<&Entry<Q>> {
-        self.entries.get(place as usize).filter(|entry| entry.used)
+    pub fn find(&self, numbers: &Numbers, number: u32) -> Option<Slot> {
+        let (generation, slot) = numbers.split(number);
+        let entry = self.entries.get(slot as usize)?;
+        (entry.used && entry.generation == generation).then_some(slot)
     }
 
     #[inline]
-    pub fn get_mut(&mut self, place: Place) -> Option<&mut Entry<Q>> {
-        self.entries.get_mut(place as usize).filter(|entry| entry.used)
+    pub fn get(&self, slot: Slot) -> Option<&Entry<Q>> {
+        self.entries.get(slot as usize).filter(|entry| entry.used)
     }
 
-    /// Every place that is taken.
-    pub fn iter(&self) -> impl Iterator<Item = (Place, &Entry<Q>)> {
-        self.entries.iter().enumerate().map(|(place, entry)| (place as Place, entry)).filter(|(_, e)| e.used)
+    #[inline]
+    pub fn get_mut(&mut self, slot: Slot) -> Option<&mut Entry<Q>> {
+        self.entries.get_mut(slot as usize).filter(|entry| entry.used)
     }
 
-    /// Number of places, taken or free.
+    /// Every slot that is taken.
+    pub fn iter(&self) -> impl Iterator<Item = (Slot, &Entry<Q>)> {
+        self.entries.iter().enumerate().map(|(slot, entry)| (slot as Slot, entry)).filter(|(_, e)| e.used)
+    }
+
+    /// Number of slots, taken or free.
     pub fn len(&self) -> u32 {
         self.entries.len() as u32
     }
 
-    /// Loads a place into the cache.
+    /// Loads a slot into the cache.
     #[inline(always)]
-    pub fn prefetch(&self, place: Place) {
-        prefetch_index::prefetch_index(&self.entries, place as usize);
+    pub fn prefetch(&self, slot: Slot) {
+        prefetch_index::prefetch_index(&self.entries, slot as usize);
     }
 }
 
@@ -221,16 +221,16 @@ mod tests {
     #[test]
     fn a_number_finds_its_queue_pair_and_no_later_one() {
         for min_free in [0, 3, 16] {
-            let numbers = Numbers { place_bits: 4, min_free, key: None, slot: None };
+            let numbers = Numbers { slot_bits: 4, min_free, key: None, prefix: None };
             let mut table = Table::<u8>::default();
             let mut seen = std::collections::HashSet::new();
             for round in 0..100 {
-                let place = table.reserve(&numbers, 7, round).unwrap();
-                let number = table.number(&numbers, place);
+                let slot = table.reserve(&numbers, 7, round).unwrap();
+                let number = table.number(&numbers, slot);
                 assert!(number >= 16, "reserved numbers are never given out");
                 assert!(seen.insert(number), "a number was given out again");
-                assert_eq!(table.find(&numbers, number), Some(place));
-                table.release(place);
+                assert_eq!(table.find(&numbers, number), Some(slot));
+                table.release(slot);
                 assert_eq!(table.find(&numbers, number), None);
             }
             assert!(seen.iter().all(|&number| table.find(&numbers, number).is_none()));
@@ -240,24 +240,24 @@ mod tests {
 
     #[test]
     fn a_full_table_says_so_and_takes_again_what_became_free() {
-        let numbers = Numbers { place_bits: 2, min_free: 4, key: None, slot: None };
+        let numbers = Numbers { slot_bits: 2, min_free: 4, key: None, prefix: None };
         let mut table = Table::<u8>::default();
-        let places: Vec<_> = (0..4).map(|_| table.reserve(&numbers, 7, 0).unwrap()).collect();
+        let slots: Vec<_> = (0..4).map(|_| table.reserve(&numbers, 7, 0).unwrap()).collect();
         assert_eq!(table.reserve(&numbers, 7, 0), Err(TableFull(4)));
-        table.release(places[2]);
-        assert_eq!(table.reserve(&numbers, 7, 0), Ok(places[2]));
+        table.release(slots[2]);
+        assert_eq!(table.reserve(&numbers, 7, 0), Ok(slots[2]));
         assert_eq!(table.iter().count(), 4);
     }
 
     #[test]
     fn numbers_with_a_key_are_spread_over_24_bits_and_never_reserved() {
-        let numbers = Numbers { place_bits: 14, min_free: 1 << 14, key: Some(7), slot: None };
+        let numbers = Numbers { slot_bits: 14, min_free: 1 << 14, key: Some(7), prefix: None };
         let mut table = Table::<u8>::default();
         let mut quarters = [0; 4];
         for _ in 0..1 << 14 {
-            let place = table.reserve(&numbers, 7, 0).unwrap();
-            let number = table.number(&numbers, place);
-            assert!(!is_reserved(number) && table.find(&numbers, number) == Some(place));
+            let slot = table.reserve(&numbers, 7, 0).unwrap();
+            let number = table.number(&numbers, slot);
+            assert!(!is_reserved(number) && table.find(&numbers, number) == Some(slot));
             quarters[number as usize >> 22] += 1;
         }
         assert!(quarters.iter().all(|&n| (3800..4400).contains(&n)), "{quarters:?}");
@@ -268,16 +268,17 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_a_slot_begin_with_it_and_those_of_another_slot_are_not_found() {
-        let of_slot = |slot| Numbers { place_bits: 14, min_free: 1 << 14, key: Some(7), slot: Some(slot) };
-        for slot in [0, 1, 63] {
+    fn numbers_with_a_prefix_begin_with_it_and_those_with_another_are_not_found() {
+        let with_prefix =
+            |prefix| Numbers { slot_bits: 14, min_free: 1 << 14, key: Some(7), prefix: Some(prefix) };
+        for prefix in [0, 1, 63] {
             let mut table = Table::<u8>::default();
             for _ in 0..1 << 10 {
-                let place = table.reserve(&of_slot(slot), 7, 0).unwrap();
-                let number = table.number(&of_slot(slot), place);
-                assert!(!is_reserved(number) && number >> 18 == u32::from(slot));
-                assert_eq!(table.find(&of_slot(slot), number), Some(place));
-                assert_eq!(table.find(&of_slot(slot), number ^ 1 << 18), None);
+                let slot = table.reserve(&with_prefix(prefix), 7, 0).unwrap();
+                let number = table.number(&with_prefix(prefix), slot);
+                assert!(!is_reserved(number) && number >> 18 == u32::from(prefix));
+                assert_eq!(table.find(&with_prefix(prefix), number), Some(slot));
+                assert_eq!(table.find(&with_prefix(prefix), number ^ 1 << 18), None);
             }
         }
     }
@@ -286,19 +287,19 @@ mod tests {
     fn no_number_is_reserved_whatever_the_key() {
         let mut skipped = 0;
         for key in 0..20_000 {
-            let numbers = Numbers { place_bits: 14, min_free: 0, key: Some(key), slot: None };
+            let numbers = Numbers { slot_bits: 14, min_free: 0, key: Some(key), prefix: None };
             for number in [0, 1, 2, (1 << NUMBER_BITS) - 1] {
-                let (generation, place) = numbers.split(number);
-                if place != 0 || generation == 0 {
+                let (generation, slot) = numbers.split(number);
+                if slot != 0 || generation == 0 {
                     continue;
                 }
-                // The generation before it is what the last user of the place had.
+                // The generation before it is what the last user of the slot had.
                 let mut table = Table::<u8>::default();
                 table.reserve(&numbers, 7, 0).unwrap();
                 table.entries[0].generation = generation - 1;
                 table.release(0);
-                let place = table.reserve(&numbers, 7, 0).unwrap();
-                assert!(!is_reserved(table.number(&numbers, place)), "key {key}");
+                let slot = table.reserve(&numbers, 7, 0).unwrap();
+                assert!(!is_reserved(table.number(&numbers, slot)), "key {key}");
                 skipped += 1;
             }
         }

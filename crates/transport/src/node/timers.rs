@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::ids::Place;
+use super::ids::Slot;
 use crate::time::Time;
 
 /// The entries of a queue pair in the heap that count. Others expire without effect.
@@ -35,7 +35,7 @@ impl Scheduled {
 
 /// A heap of deadlines; the table has a [`Scheduled`] for each queue pair.
 pub(super) struct Timers {
-    heap: BinaryHeap<Reverse<(Time, Place)>>,
+    heap: BinaryHeap<Reverse<(Time, Slot)>>,
     /// The earliest deadline, cached because it is read after every packet.
     next: Time,
 }
@@ -49,11 +49,11 @@ impl Default for Timers {
 impl Timers {
     /// Ensures that a queue pair has an entry no later than its deadline.
     #[inline]
-    pub fn schedule(&mut self, scheduled: &mut Scheduled, due: Time, place: Place) {
+    pub fn schedule(&mut self, scheduled: &mut Scheduled, due: Time, slot: Slot) {
         if due < scheduled.earliest {
             let later = if scheduled.later == Time::NEVER { scheduled.earliest } else { scheduled.later };
             *scheduled = Scheduled { earliest: due, later };
-            self.heap.push(Reverse((due, place)));
+            self.heap.push(Reverse((due, slot)));
             self.next = self.next.min(due);
         }
     }
@@ -71,7 +71,7 @@ impl Timers {
     }
 
     /// Removes an entry that is due and returns it with its time.
-    pub fn pop_due(&mut self, now: Time) -> Option<(Time, Place)> {
+    pub fn pop_due(&mut self, now: Time) -> Option<(Time, Slot)> {
         if self.next > now {
             return None;
         }
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
     use crate::time::Span;
 
-    const PLACE: Place = 7;
+    const SLOT: Slot = 7;
     const PACE: Span = Span(100);
     const TIMEOUT: Span = Span(1_000_000);
 
@@ -94,15 +94,15 @@ mod tests {
     fn a_paced_queue_pair_with_a_timeout_that_moves_has_two_entries() {
         let (mut timers, mut scheduled) = (Timers::default(), Scheduled::NEVER);
         let mut now = Time(0);
-        timers.schedule(&mut scheduled, now + TIMEOUT, PLACE);
+        timers.schedule(&mut scheduled, now + TIMEOUT, SLOT);
         for _ in 0..100_000 {
             // A packet is sent: the next may leave after a pause, and until then no deadline is nearer.
-            timers.schedule(&mut scheduled, now + PACE, PLACE);
+            timers.schedule(&mut scheduled, now + PACE, SLOT);
             now += PACE;
-            while let Some((due, place)) = timers.pop_due(now) {
-                assert_eq!(place, PLACE);
+            while let Some((due, slot)) = timers.pop_due(now) {
+                assert_eq!(slot, SLOT);
                 scheduled.expire(due);
-                timers.schedule(&mut scheduled, now + TIMEOUT, PLACE);
+                timers.schedule(&mut scheduled, now + TIMEOUT, SLOT);
             }
             assert!(timers.len() <= 2, "{} entries", timers.len());
             assert!(timers.next() <= now + TIMEOUT);
@@ -113,7 +113,7 @@ mod tests {
     fn an_earlier_deadline_is_never_missed() {
         let (mut timers, mut scheduled) = (Timers::default(), Scheduled::NEVER);
         for due in [500, 300, 400, 100, 200] {
-            timers.schedule(&mut scheduled, Time(due), PLACE);
+            timers.schedule(&mut scheduled, Time(due), SLOT);
         }
         let mut asked = Vec::new();
         while let Some((due, _)) = timers.pop_due(Time(600)) {

@@ -112,7 +112,7 @@ impl Responder {
             (self.va, self.rkey, self.dma_len) = (write.va, write.rkey, write.dma_len);
         }
         if len > 0 {
-            host.place(self.rkey, self.va, u32::from(len))
+            host.write(self.rkey, self.va, u32::from(len))
                 .map_err(|_| (Aeth::NAK_REMOTE_ACCESS, Fatal::AccessViolation))?;
             self.va += u64::from(len);
         }
@@ -151,7 +151,7 @@ mod tests {
     struct Memory;
 
     impl Host for Memory {
-        fn place(&mut self, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
+        fn write(&mut self, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
             Ok(())
         }
         fn transmit(&mut self, _: Transmit) {}

@@ -88,7 +88,7 @@ struct Watch {
 }
 
 impl Host for Watch {
-    fn place(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
+    fn write(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
         let packet = self.in_hand.expect("placement without a packet in hand");
         let Body::Write(write) = &packet.body else { panic!("placement of what is not data") };
         assert_eq!((rkey, va, len), (write.rkey, write.va, u32::from(packet.payload_len)));

@@ -27,7 +27,7 @@ pub struct Log {
 }
 
 impl Host for Log {
-    fn place(&mut self, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
+    fn write(&mut self, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
         Ok(())
     }
     fn transmit(&mut self, transmit: Transmit) {

@@ -9,11 +9,11 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
-use openmrc_transport::node::{MtuProgress, Node, NodeConfig, NodeStats, PeerId, Place, Route};
+use openmrc_transport::node::{MtuProgress, Node, NodeConfig, NodeStats, PeerId, Route, Slot};
 use openmrc_transport::{Fatal, PathId, PortSet, Received, Span, Time, TrafficClass, Transmit};
 use openmrc_wire::{Body, Packet};
 
-use super::host::{self, Record};
+use super::host::{self, EndRecord};
 use super::ledger::{Flow, FlowCounters, Verdict};
 use super::network::{Network, NetworkCounters};
 use super::scenario::{Expect, Scenario, Traffic};
@@ -84,8 +84,8 @@ struct Driven<T> {
 
 /// The state that the driver keeps for a queue pair.
 pub struct End {
-    pub record: Record,
-    place: Place,
+    pub record: EndRecord,
+    slot: Slot,
     traffic: Traffic,
     next_post: usize,
     /// Time of the application's next post, if one is scheduled.
@@ -217,11 +217,11 @@ impl<T: Subject> World<T> {
         let pair = self.scenario.pairs[number].clone();
         let all = PortSet::first(self.scenario.ports);
         let first = self.ends.len();
-        let places = [0, 1].map(|side| {
+        let slots = [0, 1].map(|side| {
             let node = &mut self.nodes[pair.nodes[side]].node;
             node.reserve((first + side) as u32).expect("the table has room")
         });
-        let numbers = [0, 1].map(|side| self.nodes[pair.nodes[side]].node.number(places[side]));
+        let numbers = [0, 1].map(|side| self.nodes[pair.nodes[side]].node.number(slots[side]));
         for side in 0..2 {
             let mut config = pair.configs[side].clone();
             (config.local_qp, config.remote_qp) = (numbers[side], numbers[1 - side]);
@@ -235,14 +235,14 @@ impl<T: Subject> World<T> {
             driven.ends.push(index);
             driven.node.connect(
                 now,
-                places[side],
+                slots[side],
                 pair.nodes[1 - side] as PeerId,
                 all,
                 T::create(now, &config),
             );
-            driven.node.set_receive_wait(places[side], self.scenario.receive_wait);
+            driven.node.set_receive_wait(slots[side], self.scenario.receive_wait);
             self.ends.push(End {
-                record: Record {
+                record: EndRecord {
                     config,
                     node,
                     peer: index ^ 1,
@@ -264,7 +264,7 @@ impl<T: Subject> World<T> {
                     local_up: all,
                     peer_up: all,
                 },
-                place: places[side],
+                slot: slots[side],
                 traffic: pair.traffic[side].clone(),
                 next_post: 0,
                 post_at: Time::ZERO,
@@ -277,8 +277,8 @@ impl<T: Subject> World<T> {
 
     /// The queue pair of an end.
     pub fn qp(&self, end: usize) -> &T {
-        let End { record, place, .. } = &self.ends[end];
-        self.nodes[record.node].node.qp(*place).expect("a connected queue pair")
+        let End { record, slot, .. } = &self.ends[end];
+        self.nodes[record.node].node.qp(*slot).expect("a connected queue pair")
     }
 
     /// Counters of a node.

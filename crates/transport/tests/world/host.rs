@@ -14,7 +14,7 @@ use super::ledger::{Flow, Placed, Verdict};
 use super::trace::Trace;
 
 /// State of a queue pair that the world keeps itself.
-pub struct Record {
+pub struct EndRecord {
     pub config: QpConfig,
     pub node: usize,
     pub peer: usize,
@@ -47,7 +47,7 @@ pub struct Record {
     pub peer_up: PortSet,
 }
 
-impl Record {
+impl EndRecord {
     /// Checks the path and the port of a packet.
     pub fn check_route(&self, transmit: &Transmit) -> Verdict {
         let entries = self.config.paths.profile.entries();
@@ -102,7 +102,7 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    fn record(&mut self, qp: QpId) -> &mut Record {
+    fn record(&mut self, qp: QpId) -> &mut EndRecord {
         &mut self.ends[end_of(qp)].record
     }
 
@@ -121,7 +121,7 @@ fn end_of(qp: QpId) -> usize {
 }
 
 impl NodeHost for View<'_> {
-    fn place(&mut self, qp: QpId, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
+    fn write(&mut self, qp: QpId, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
         let end = end_of(qp);
         self.trace.note(self.now, b'P', [end as u64, va, u64::from(len)], || {
             format!("{end} places {len} at {va:#x}")

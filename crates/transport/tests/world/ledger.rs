@@ -393,7 +393,7 @@ impl Flow {
             !self.messages[message].checked,
             "{name}: packet {number} is placed after its message completed"
         );
-        match self.memory.place(rkey, va, self.content_seed(message), offset, len) {
+        match self.memory.write(rkey, va, self.content_seed(message), offset, len) {
             Ok(()) => {
                 self.packets[number as usize].arrived = true;
                 self.counters.placed_bytes += u64::from(len);

@@ -80,7 +80,7 @@ impl Memory {
     }
 
     /// Places a payload like a NIC: checks the key and the bounds, then copies.
-    pub fn place(&mut self, rkey: u32, va: u64, seed: u64, offset: u32, len: u32) -> Result<(), AccessError> {
+    pub fn write(&mut self, rkey: u32, va: u64, seed: u64, offset: u32, len: u32) -> Result<(), AccessError> {
         let start = va.wrapping_sub(self.base);
         if rkey != self.rkey || start.checked_add(u64::from(len)).is_none_or(|end| end > self.size as u64) {
             return Err(AccessError);

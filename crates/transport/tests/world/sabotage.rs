@@ -13,7 +13,7 @@ use super::Subject;
 /// The fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Fault {
+pub enum PlantedFault {
     /// A duplicate is placed again.
     PlacesDuplicates,
     /// The first packet of every message is not placed.
@@ -50,29 +50,29 @@ pub enum Fault {
     FreezesDeadline,
 }
 
-impl Fault {
-    pub const ALL: [Fault; 17] = [
-        Fault::PlacesDuplicates,
-        Fault::SkipsPlacement,
-        Fault::Misplaces,
-        Fault::CompletesEarly,
-        Fault::ForgetsCompletion,
-        Fault::CompletesTwice,
-        Fault::ChangesImmediate,
-        Fault::DeliversEarly,
-        Fault::ClaimsMore,
-        Fault::NeverRetransmits,
-        Fault::HidesRetransmission,
-        Fault::TakesAnyPort,
-        Fault::SkipsPsns,
-        Fault::SendsInError,
-        Fault::IgnoresDenial,
-        Fault::FloodsFeedback,
-        Fault::FreezesDeadline,
+impl PlantedFault {
+    pub const ALL: [PlantedFault; 17] = [
+        PlantedFault::PlacesDuplicates,
+        PlantedFault::SkipsPlacement,
+        PlantedFault::Misplaces,
+        PlantedFault::CompletesEarly,
+        PlantedFault::ForgetsCompletion,
+        PlantedFault::CompletesTwice,
+        PlantedFault::ChangesImmediate,
+        PlantedFault::DeliversEarly,
+        PlantedFault::ClaimsMore,
+        PlantedFault::NeverRetransmits,
+        PlantedFault::HidesRetransmission,
+        PlantedFault::TakesAnyPort,
+        PlantedFault::SkipsPsns,
+        PlantedFault::SendsInError,
+        PlantedFault::IgnoresDenial,
+        PlantedFault::FloodsFeedback,
+        PlantedFault::FreezesDeadline,
     ];
 }
 
-/// A real queue pair with fault number `FAULT` of [`Fault::ALL`].
+/// A real queue pair with fault number `FAULT` of [`PlantedFault::ALL`].
 pub struct Sabotaged<const FAULT: u8> {
     qp: QueuePair,
     /// Handles posted and not completed, oldest first.
@@ -87,55 +87,58 @@ pub struct Sabotaged<const FAULT: u8> {
 }
 
 impl<const FAULT: u8> Sabotaged<FAULT> {
-    fn has(fault: Fault) -> bool {
+    fn has(fault: PlantedFault) -> bool {
         fault as u8 == FAULT
     }
 
     fn with_faulty_host<'a>(&mut self, host: &'a mut dyn Host) -> (FaultyHost<'a>, &mut QueuePair) {
         self.occasions += 1;
-        (FaultyHost { fault: Fault::ALL[FAULT as usize], host, occasion: self.occasions }, &mut self.qp)
+        (
+            FaultyHost { fault: PlantedFault::ALL[FAULT as usize], host, occasion: self.occasions },
+            &mut self.qp,
+        )
     }
 }
 
 /// The host that the sabotaged queue pair sees.
 struct FaultyHost<'a> {
-    fault: Fault,
+    fault: PlantedFault,
     host: &'a mut dyn Host,
     occasion: u32,
 }
 
 impl Host for FaultyHost<'_> {
-    fn place(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
+    fn write(&mut self, rkey: u32, va: u64, len: u32) -> Result<(), AccessError> {
         match self.fault {
-            Fault::SkipsPlacement if va.is_multiple_of(7) => Ok(()),
-            Fault::Misplaces if self.occasion > 20 => self.host.place(rkey, va ^ 4, len),
-            _ => self.host.place(rkey, va, len),
+            PlantedFault::SkipsPlacement if va.is_multiple_of(7) => Ok(()),
+            PlantedFault::Misplaces if self.occasion > 20 => self.host.write(rkey, va ^ 4, len),
+            _ => self.host.write(rkey, va, len),
         }
     }
     fn transmit(&mut self, mut transmit: Transmit) {
-        if let (Fault::ClaimsMore, Body::Sack(sack)) = (self.fault, &mut transmit.packet.body) {
+        if let (PlantedFault::ClaimsMore, Body::Sack(sack)) = (self.fault, &mut transmit.packet.body) {
             sack.cack_psn = sack.cack_psn.next();
             transmit.packet.psn = sack.cack_psn;
         }
-        if self.fault == Fault::FloodsFeedback {
+        if self.fault == PlantedFault::FloodsFeedback {
             (0..9).for_each(|_| self.host.transmit(transmit));
         }
         self.host.transmit(transmit);
     }
     fn send_done(&mut self, done: SendDone) {
         match self.fault {
-            Fault::ForgetsCompletion if done.handle >> 16 == 2 => return,
-            Fault::CompletesTwice if done.handle >> 16 == 2 => self.host.send_done(done),
+            PlantedFault::ForgetsCompletion if done.handle >> 16 == 2 => return,
+            PlantedFault::CompletesTwice if done.handle >> 16 == 2 => self.host.send_done(done),
             // It has been reported already.
-            Fault::CompletesEarly => return,
+            PlantedFault::CompletesEarly => return,
             _ => {}
         }
         self.host.send_done(done);
     }
     fn recv_done(&mut self, mut done: RecvDone) -> Result<(), NoReceive> {
         match self.fault {
-            Fault::ChangesImmediate if done.rqmsn.0 == 2 => done.imm = !done.imm,
-            Fault::DeliversEarly => return Ok(()),
+            PlantedFault::ChangesImmediate if done.rqmsn.0 == 2 => done.imm = !done.imm,
+            PlantedFault::DeliversEarly => return Ok(()),
             _ => {}
         }
         self.host.recv_done(done)
@@ -166,10 +169,10 @@ impl<const FAULT: u8> Transport for Sabotaged<FAULT> {
     fn handle_packet(&mut self, now: Time, received: &Received, host: &mut impl Host) {
         if let (Body::Write(write), None) = (&received.packet.body, received.trim) {
             let len = u32::from(received.packet.payload_len);
-            if Self::has(Fault::PlacesDuplicates) && received.packet.rtx && len > 0 {
-                let _ = host.place(write.rkey, write.va, len);
+            if Self::has(PlantedFault::PlacesDuplicates) && received.packet.rtx && len > 0 {
+                let _ = host.write(write.rkey, write.va, len);
             }
-            if let (true, Some(imm)) = (Self::has(Fault::DeliversEarly), write.imm) {
+            if let (true, Some(imm)) = (Self::has(PlantedFault::DeliversEarly), write.imm) {
                 let _ = host.recv_done(RecvDone {
                     rqmsn: write.rqmsn,
                     imm,
@@ -180,10 +183,10 @@ impl<const FAULT: u8> Transport for Sabotaged<FAULT> {
         }
         let (mut spoiler, qp) = self.with_faulty_host(host);
         qp.handle_packet(now, received, &mut spoiler);
-        if Self::has(Fault::CompletesEarly) && !self.posted.is_empty() {
+        if Self::has(PlantedFault::CompletesEarly) && !self.posted.is_empty() {
             host.send_done(SendDone { handle: self.posted.remove(0), status: SendStatus::Success });
         }
-        if Self::has(Fault::SendsInError) && self.qp.error().is_some() {
+        if Self::has(PlantedFault::SendsInError) && self.qp.error().is_some() {
             let route = self.route;
             host.transmit(Transmit {
                 packet: Packet::new(self.remote_qp, Psn::new(0), received.packet.body),
@@ -197,7 +200,7 @@ impl<const FAULT: u8> Transport for Sabotaged<FAULT> {
     }
 
     fn handle_timeout(&mut self, now: Time, host: &mut dyn Host) {
-        if Self::has(Fault::FreezesDeadline) && self.occasions > 20 {
+        if Self::has(PlantedFault::FreezesDeadline) && self.occasions > 20 {
             self.stuck.get_or_insert(now);
             return;
         }
@@ -207,15 +210,15 @@ impl<const FAULT: u8> Transport for Sabotaged<FAULT> {
 
     fn poll_transmit(&mut self, now: Time, ports: PortSet) -> Option<Transmit> {
         self.occasions += 1;
-        let offered = if Self::has(Fault::TakesAnyPort) { PortSet(u16::MAX) } else { ports };
+        let offered = if Self::has(PlantedFault::TakesAnyPort) { PortSet(u16::MAX) } else { ports };
         let mut transmit = self.qp.poll_transmit(now, offered)?;
-        if transmit.packet.rtx && Self::has(Fault::NeverRetransmits) {
+        if transmit.packet.rtx && Self::has(PlantedFault::NeverRetransmits) {
             return None;
         }
-        if Self::has(Fault::HidesRetransmission) {
+        if Self::has(PlantedFault::HidesRetransmission) {
             transmit.packet.rtx = false;
         }
-        if Self::has(Fault::SkipsPsns) && self.occasions > 10 {
+        if Self::has(PlantedFault::SkipsPsns) && self.occasions > 10 {
             transmit.packet.psn = Psn::new(transmit.packet.psn.get().wrapping_add(3000));
         }
         Some(transmit)
@@ -270,7 +273,7 @@ impl<const FAULT: u8> Subject for Sabotaged<FAULT> {
         self.qp.stats()
     }
     fn set_ev_denied(&mut self, path: PathEntry, denied: bool) -> bool {
-        Self::has(Fault::IgnoresDenial) || self.qp.set_ev_denied(path, denied)
+        Self::has(PlantedFault::IgnoresDenial) || self.qp.set_ev_denied(path, denied)
     }
     fn ev_states(&self) -> Vec<(PathId, EvState)> {
         Subject::ev_states(&self.qp)

@@ -540,13 +540,13 @@ impl Responder {
         self.arrivals.len() as u64 * 64 - 1
     }
 
-    fn place(&self, seq: Seq) -> (usize, u64) {
+    fn locate(&self, seq: Seq) -> (usize, u64) {
         let slot = seq & self.mask();
         (slot as usize / 64, 1 << (slot % 64))
     }
 
     fn has(&self, seq: Seq) -> bool {
-        let (word, bit) = self.place(seq);
+        let (word, bit) = self.locate(seq);
         seq < self.expected || (seq < self.high && self.arrivals[word].arrived() & bit != 0)
     }
 
@@ -581,7 +581,7 @@ impl Responder {
     ) -> Answer {
         let packet = &received.packet;
         let seq = self.expand(packet.psn);
-        let (word, bit) = self.place(seq);
+        let (word, bit) = self.locate(seq);
         let is_new = seq.wrapping_sub(self.expected) < u64::from(self.window())
             && self.arrivals[word].arrived() & bit == 0;
         if !is_new || self.is_retired || received.trim.is_some() {
@@ -698,7 +698,7 @@ impl Responder {
         if write.imm.is_some() && self.messages.stash.is_full() {
             return Err(Answer::Nak(self.options.wimm_nak_syndrome, Fatal::WimmLimit));
         }
-        if len > 0 && host.place(write.rkey, write.va, len).is_err() {
+        if len > 0 && host.write(write.rkey, write.va, len).is_err() {
             return Err(Answer::Nak(Aeth::NAK_REMOTE_ACCESS, Fatal::AccessViolation));
         }
         if matches!(write.position, Position::First | Position::Only) {
@@ -712,7 +712,7 @@ impl Responder {
                 return Err(invalid);
             }
         }
-        let (word, bit) = self.place(seq);
+        let (word, bit) = self.locate(seq);
         self.arrivals[word].arrive(bit, write.position.is_last(), write.imm.is_some());
         if let Some(imm) = write.imm {
             self.messages.stash.insert(StashedImm {
@@ -730,7 +730,7 @@ impl Responder {
         if begin == self.expected {
             return !self.ends.is_begun();
         }
-        let (word, bit) = self.place(begin - 1);
+        let (word, bit) = self.locate(begin - 1);
         self.arrivals[word].ends |= bit;
         true
     }
@@ -739,11 +739,11 @@ impl Responder {
     fn expect_end(&mut self, end: Seq) -> bool {
         let earlier = self.far_end();
         if let Some(earlier) = earlier.filter(|&earlier| earlier - self.expected <= self.mask()) {
-            let (word, bit) = self.place(earlier);
+            let (word, bit) = self.locate(earlier);
             self.arrivals[word].ends |= bit;
         }
         if end - self.expected <= self.mask() {
-            let (word, bit) = self.place(end);
+            let (word, bit) = self.locate(end);
             self.arrivals[word].ends |= bit;
             return true;
         }
@@ -809,7 +809,7 @@ impl Responder {
     /// Moves the cumulative point over the next packet, which has arrived and ends a message. Returns whether it did.
     #[inline(never)]
     fn pass_end(&mut self, path_mtu: u16, host: &mut (impl Host + ?Sized)) -> Result<bool, Answer> {
-        let (word, bit) = self.place(self.expected);
+        let (word, bit) = self.locate(self.expected);
         let state = self.arrivals[word];
         let is_last = state.last() & bit != 0;
         let is_end = state.ends & bit != 0 || self.messages.far_end == self.expected as u32;
@@ -846,7 +846,7 @@ impl Responder {
 
     /// Loads the bits of the next packets into the cache.
     pub fn prefetch(&self) {
-        prefetch_index::prefetch_index(&self.arrivals, self.place(self.expected).0);
+        prefetch_index::prefetch_index(&self.arrivals, self.locate(self.expected).0);
     }
 
     /// Any field of type [`Time`]: the address from which the cache lines of the responder are loaded.

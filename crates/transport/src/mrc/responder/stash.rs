@@ -32,7 +32,7 @@ impl Stash {
         self.len == self.limit
     }
 
-    fn place(&self, position: u16) -> usize {
+    fn index(&self, position: u16) -> usize {
         (usize::from(self.head) + usize::from(position)) % self.ring.len()
     }
 
@@ -43,11 +43,11 @@ impl Stash {
         }
         // Nearly always it belongs close to the end.
         let mut position = self.len;
-        while position > 0 && self.ring[self.place(position - 1)].seq > new.seq {
-            self.ring[self.place(position)] = self.ring[self.place(position - 1)];
+        while position > 0 && self.ring[self.index(position - 1)].seq > new.seq {
+            self.ring[self.index(position)] = self.ring[self.index(position - 1)];
             position -= 1;
         }
-        self.ring[self.place(position)] = new;
+        self.ring[self.index(position)] = new;
         self.len += 1;
     }
 
@@ -59,7 +59,7 @@ impl Stash {
 
     /// Takes the oldest immediate out. There must be one.
     pub fn take_oldest(&mut self) {
-        self.head = self.place(1) as u16;
+        self.head = self.index(1) as u16;
         self.len -= 1;
         self.taken = self.taken.next();
     }

@@ -7,7 +7,7 @@
 
 use crate::api::{Pressure, Transport};
 use crate::mrc::PSNS_PER_MPR;
-use crate::node::ids::Place;
+use crate::node::ids::Slot;
 use crate::node::table::{Receiving, Table};
 use crate::time::{Span, Time};
 
@@ -50,7 +50,7 @@ pub(in crate::node) struct BufferWatch {
     /// Overflows so far, modulo 2^8: every queue pair has to report the latest to its sender.
     overflows: u8,
     /// Queue pairs that have received since the last look, and how many had before.
-    receivers: Vec<Place>,
+    receivers: Vec<Slot>,
     earlier: usize,
     /// Bytes received since the last look.
     bytes: u64,
@@ -107,10 +107,10 @@ impl BufferWatch {
 
     /// A queue pair has received data.
     #[inline]
-    pub fn received(&mut self, now: Time, place: Place, receiving: &mut Receiving, bytes: u32) {
+    pub fn received(&mut self, now: Time, slot: Slot, receiving: &mut Receiving, bytes: u32) {
         self.bytes += u64::from(bytes);
         if !std::mem::replace(&mut receiving.active, true) {
-            self.receivers.push(place);
+            self.receivers.push(slot);
             if self.next == Time::NEVER {
                 self.next = now + self.interval;
             }
@@ -135,8 +135,8 @@ impl BufferWatch {
     pub fn look<Q: Transport>(&mut self, now: Time, table: &mut Table<Q>, buffers: impl FnOnce() -> Buffers) {
         let buffers = buffers();
         let receiving = self.receivers.len();
-        for place in self.receivers.drain(..) {
-            if let Some(entry) = table.get_mut(place) {
+        for slot in self.receivers.drain(..) {
+            if let Some(entry) = table.get_mut(slot) {
                 entry.receiving.active = false;
             }
         }

@@ -11,7 +11,7 @@ pub use buffers::Buffers;
 pub use last_hop::DestinationControl;
 
 use self::buffers::BufferWatch;
-use super::ids::Place;
+use super::ids::Slot;
 use super::table::{Receiving, Table};
 use crate::api::Transport;
 use crate::time::{Span, Time};
@@ -71,7 +71,7 @@ impl ReceivePressure {
     pub fn on_packet<Q: Transport>(
         &mut self,
         now: Time,
-        place: Place,
+        slot: Slot,
         receiving: &mut Receiving,
         qp: &mut Q,
         packet: &Arrived,
@@ -86,7 +86,7 @@ impl ReceivePressure {
             }
             ReceivePressure::Buffers(watch) => {
                 if packet.is_data {
-                    watch.received(now, place, receiving, packet.bytes);
+                    watch.received(now, slot, receiving, packet.bytes);
                 }
                 if packet.is_data || packet.is_probe {
                     qp.set_receive_pressure(watch.pressure(receiving));

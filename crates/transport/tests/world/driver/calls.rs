@@ -1,6 +1,6 @@
 //! Calls into nodes with packets, deadlines and work requests, and the handling of what the nodes ask for.
 
-use openmrc_transport::node::{Node, Place};
+use openmrc_transport::node::{Node, Slot};
 use openmrc_transport::{PostError, Span, Time, Transmit, WorkRequest};
 use openmrc_wire::Body;
 
@@ -74,10 +74,10 @@ impl<T: Subject> World<T> {
 
     /// Begins the proof of an end's path MTU. Its traffic begins when the proof ends.
     pub fn prove_mtu(&mut self, end: usize) {
-        let (node, place) = (self.ends[end].record.node, self.ends[end].place);
+        let (node, slot) = (self.ends[end].record.node, self.ends[end].slot);
         self.ends[end].record.mtu = Some(None);
         self.call(node, None, Most::PerTimeout, |node, now, host| {
-            assert!(node.prove_mtu(now, place, host), "an end in RTS can send");
+            assert!(node.prove_mtu(now, slot, host), "an end in RTS can send");
         });
         self.service(node);
     }
@@ -88,10 +88,10 @@ impl<T: Subject> World<T> {
         if self.ends[end].record.retired.is_some() || !self.knows_all_done(end) {
             return;
         }
-        let (node, place) = (self.ends[end].record.node, self.ends[end].place);
+        let (node, slot) = (self.ends[end].record.node, self.ends[end].slot);
         self.ends[end].record.retired = Some((self.local(node), linger));
         self.trace.note(self.now, b'D', [end as u64, 0, 0], || format!("{end} is destroyed"));
-        self.call(node, None, Most::PerPacket(end), |node, now, host| node.retire(now, place, linger, host));
+        self.call(node, None, Most::PerPacket(end), |node, now, host| node.retire(now, slot, linger, host));
     }
 
     fn check_feedback(&mut self, feedback: &[(usize, Transmit)], most: Most) {
@@ -183,9 +183,9 @@ impl<T: Subject> World<T> {
 
     /// Calls a queue pair's `handle_timeout` though nothing may be due.
     pub(super) fn tick_end(&mut self, end: usize) {
-        let place = self.ends[end].place;
+        let slot = self.ends[end].slot;
         self.call(self.ends[end].record.node, None, Most::PerTimeout, |node, now, host| {
-            node.update_with(now, place, host, |qp, host| qp.handle_timeout(now, host));
+            node.update_with(now, slot, host, |qp, host| qp.handle_timeout(now, host));
         });
     }
 
@@ -249,7 +249,7 @@ impl<T: Subject> World<T> {
     }
 
     fn post(&mut self, end: usize, wr: WorkRequest) -> Result<(), PostError> {
-        let (node, place, now) = (self.ends[end].record.node, self.ends[end].place, self.local_of(end));
-        self.nodes[node].node.post_send(now, place, wr)
+        let (node, slot, now) = (self.ends[end].record.node, self.ends[end].slot, self.local_of(end));
+        self.nodes[node].node.post_send(now, slot, wr)
     }
 }

@@ -8,7 +8,7 @@ use openmrc_wire::{Body, Ev, Packet};
 use super::calls::Most;
 use super::{Event, Flight, Target, World, describe, flight};
 use crate::world::Subject;
-use crate::world::host::Record;
+use crate::world::host::EndRecord;
 use crate::world::ledger::Verdict;
 
 impl<T: Subject> World<T> {
@@ -142,7 +142,7 @@ impl<T: Subject> World<T> {
 
 /// A retransmission must not take the path that lost the packet (docs/spec/transport.md, "Requestor"), if another path
 /// in rotation is good. The paths in rotation are known only if none is in reserve.
-fn no_other_path<T: Subject>(qp: &T, record: &Record, free: PortSet) -> Verdict {
+fn no_other_path<T: Subject>(qp: &T, record: &EndRecord, free: PortSet) -> Verdict {
     let ports = free.and(record.local_up).and(record.peer_up);
     let entries = record.config.paths.profile.entries();
     let good = |(path, state): &(PathId, EvState)| {

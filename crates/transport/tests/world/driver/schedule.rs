@@ -48,9 +48,9 @@ impl<T: Subject> World<T> {
             Action::Receives { end, count } => {
                 let record = &mut self.ends[end].record;
                 record.receives = record.receives.saturating_add(count);
-                let (node, place) = (record.node, self.ends[end].place);
+                let (node, slot) = (record.node, self.ends[end].slot);
                 self.call(node, None, Most::PerTimeout, |node, now, host| {
-                    node.receives_posted(now, place, host);
+                    node.receives_posted(now, slot, host);
                 });
                 self.service(node);
             }
@@ -60,8 +60,8 @@ impl<T: Subject> World<T> {
 
     /// Changes a queue pair.
     fn update<R>(&mut self, end: usize, change: impl FnOnce(&mut T) -> R) -> R {
-        let (node, place) = (self.ends[end].record.node, self.ends[end].place);
-        let result = self.nodes[node].node.update(place, change).expect("a connected queue pair");
+        let (node, slot) = (self.ends[end].record.node, self.ends[end].slot);
+        let result = self.nodes[node].node.update(slot, change).expect("a connected queue pair");
         self.arm(node);
         result
     }
@@ -116,8 +116,8 @@ impl<T: Subject> World<T> {
 
     /// Aborts a queue pair locally.
     pub fn abort(&mut self, end: usize) {
-        let (node, place) = (self.ends[end].record.node, self.ends[end].place);
-        self.call(node, None, Most::PerTimeout, |node, now, host| node.abort(now, place, Fatal::Local, host));
+        let (node, slot) = (self.ends[end].record.node, self.ends[end].slot);
+        self.call(node, None, Most::PerTimeout, |node, now, host| node.abort(now, slot, Fatal::Local, host));
     }
 
     /// Number of outstanding EV probes of a node.

@@ -130,7 +130,7 @@ impl<T: Subject> World<T> {
         let received = &flight.received;
         if self.ends[end].record.is_gone {
             let found = self.nodes[flight.to].node.find(received.packet.dest_qp);
-            if found == Some(self.ends[end].place) {
+            if found == Some(self.ends[end].slot) {
                 self.break_rule_of(end, "its number is found after it is gone".into());
             }
             return;
@@ -180,8 +180,8 @@ impl<T: Subject> World<T> {
         }
         let bytes = sizes::on_wire(&flight.transmit.packet);
         self.call(flight.to, in_hand, Most::PerPacket(end), |node, now, host| {
-            if let Some(place) = node.find(received.packet.dest_qp) {
-                node.handle(now, place, received, bytes, host);
+            if let Some(slot) = node.find(received.packet.dest_qp) {
+                node.handle(now, slot, received, bytes, host);
             }
         });
     }
