@@ -254,7 +254,8 @@ $(STAMPS)/docs: requirements-docs.lock $(STAMPS)/venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
 	@touch $@
 
-docs: $(STAMPS)/wheel $(STAMPS)/docs ## renew docs/cli.md and docs/fields.md, and build the site: site/index.html
+docs: $(STAMPS)/wheel $(STAMPS)/docs ## renew docs/cli.md, docs/fields.md and the fields of verbs.Device, and build the site: site/index.html
+	$(BIN)/python -m tests.helpers.device_options
 	$(BIN)/python -m openmrc.cli._options docs/cli.md
 	$(BIN)/python -m openmrc.reference . > docs/fields.md.part && mv docs/fields.md.part docs/fields.md
 	$(MAKE) site

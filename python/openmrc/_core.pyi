@@ -16,6 +16,7 @@ __all__ = [
     "DEFAULT_PORT_RATE",
     "DEFAULT_USID_BLOCK",
     "DEVICE_LIMITS",
+    "DEVICE_OPTIONS",
     "IMPAIRMENT_DEFAULTS",
     "MAX_ACTIVE_EVS",
     "MAX_HOSTS",
@@ -194,6 +195,8 @@ _EvField: TypeAlias = tuple[int, int, int, int, int]
 
 DEVICE_LIMITS: dict[str, int]
 """Of :class:`openmrc.verbs.DeviceAttr`, the range of the path MTU, and the PSNs in a unit of MPR."""
+DEVICE_OPTIONS: dict[str, dict[str, Any]]
+"""The options of a device by name: ``form`` of the values, ``default``, ``doc`` and what is ``allowed``."""
 MAX_ACTIVE_EVS: int
 QP_ATTRIBUTES: dict[str, tuple[str, str, bool, bool]]
 """The attributes of a queue pair by name: what is allowed, the last step that takes it, whether that step

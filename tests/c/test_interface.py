@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from openmrc import Error, clibrary
+from openmrc import Error, _core, clibrary
 from tests.helpers.ends import loopback
 from tests.helpers.programs import (
     ADDRESSES,
@@ -242,6 +242,26 @@ def test_without_a_private_place_for_the_link_the_program_does_not_run(
     monkeypatch.setattr(clibrary, "TEMPORARY", "/a place/with spaces")
     with pytest.raises(Error, match=r"split at spaces and colons, which .* has, and a link failed"):
         clibrary.preloaded({})
+
+
+def test_a_file_takes_every_option_of_a_device(tmp_path):
+    def toml(value):
+        if isinstance(value, dict):
+            return f"{{ {', '.join(f'{name} = {code}' for name, code in value.items())} }}"
+        return json.dumps(value)
+
+    options = {name: option["default"] for name, option in _core.DEVICE_OPTIONS.items()}
+    options |= {
+        "evs_per_port": 2,
+        "fixed_window": 1 << 20,
+        "cpu": 0,
+        "seed": 7,
+        "raise_descriptor_limit": False,
+    }
+    lines = [f"{name} = {toml(value)}" for name, value in options.items()]
+    config = "\n".join(["[[device]]", 'name = "mrc0"', f"addresses = {json.dumps(ADDRESSES)}", *lines])
+    result = run([program(tmp_path, "pingpong")], OPENMRC_CONFIG=config, OPENMRC_DEVICES="")
+    assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,12 @@
 //! Which devices there are: from `OPENMRC_DEVICES`, `OPENMRC_CONFIG` or this host's interfaces
-//! (docs/spec/c-interface.md, section 1). The file's keys have the names and units of `openmrc.verbs.Device` and
+//! (docs/spec/c-interface.md, section 1). The file's keys are the NIC's options of a device, and the fields of
 //! `openmrc.testing.Impairment`.
 
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::net::IpAddr;
-use std::time::Duration;
 
-use openmrc_nic::{DeviceConfig, ImpairDescription, ImpairRule, PortConfig};
-use openmrc_wire::EvFormat;
+use openmrc_nic::{DeviceConfig, ImpairDescription, ImpairRule, PortConfig, Setting};
 use serde::Deserialize;
 
 use crate::interfaces;
@@ -43,36 +41,10 @@ struct Entry {
     impair: Vec<ImpairDescription>,
     #[serde(default)]
     impair_seed: u64,
-    #[serde(flatten)]
-    settings: Settings,
-}
-
-/// What a device takes beside its addresses; `None` is the NIC's default.
-#[derive(Deserialize, Default)]
-struct Settings {
     udp_port: Option<u16>,
-    /// `udp`, `structured` or `srv6`.
-    ev_format: Option<String>,
-    evs_per_port: Option<u16>,
-    ev_burst: Option<u8>,
-    receive_buffer: Option<usize>,
-    send_buffer: Option<usize>,
-    segmentation: Option<bool>,
-    /// Raise the process's limit of open descriptors. The program's own choice otherwise.
-    raise_descriptor_limit: Option<bool>,
-    network_trims: Option<bool>,
-    base_rtt_us: Option<f64>,
-    link_rate_bps: Option<u64>,
-    fixed_window: Option<u64>,
-    ack_every_bytes: Option<u32>,
-    ack_delay_us: Option<f64>,
-    spin_us: Option<f64>,
-    cpu: Option<usize>,
-    seed: Option<u64>,
-    max_qps: Option<u32>,
-    /// Keys that are none of these.
+    /// Everything else: the options of a device.
     #[serde(flatten)]
-    unknown: BTreeMap<String, toml::Value>,
+    options: BTreeMap<String, toml::Value>,
 }
 
 /// The devices that the environment describes, or what is wrong with it, in one line.
@@ -143,7 +115,7 @@ fn found() -> Vec<Entry> {
 }
 
 fn description(entry: Entry) -> Result<Description, String> {
-    let Entry { name, addresses, peers, impair, impair_seed, settings } = entry;
+    let Entry { name, addresses, peers, impair, impair_seed, udp_port, options } = entry;
     let of = |why: String| format!("device {name}: {why}");
     if name.is_empty()
         || name.len() > 63
@@ -151,12 +123,16 @@ fn description(entry: Entry) -> Result<Description, String> {
     {
         return Err(of("a name has 1 to 63 letters, digits, _ and -".into()));
     }
-    if let Some(key) = settings.unknown.keys().next() {
-        return Err(of(format!("OPENMRC_CONFIG: there is no setting {key}")));
-    }
     let mut config = DeviceConfig::with_addresses(addresses);
     config.name.clone_from(&name);
-    settings.apply(&mut config).map_err(of)?;
+    // The limit is the program's own choice.
+    config.sockets.raise_descriptor_limit = false;
+    for (option, value) in options {
+        config.set(&option, &setting(value)).map_err(|error| of(format!("OPENMRC_CONFIG: {error}")))?;
+    }
+    if let Some(udp_port) = udp_port {
+        config.ports.iter_mut().for_each(|port: &mut PortConfig| port.udp_port = udp_port);
+    }
     let config = openmrc_nic::Device::new(config).map_err(|e| e.to_string())?.config().clone();
     for (gid, planes) in &peers {
         let fits = planes.len() <= config.ports.len() && planes.first() == Some(gid);
@@ -173,51 +149,17 @@ fn description(entry: Entry) -> Result<Description, String> {
     Ok(Description { config, peers, impairments, seed: impair_seed })
 }
 
-fn micros(name: &str, value: f64) -> Result<Duration, String> {
-    Duration::try_from_secs_f64(value / 1e6).map_err(|_| format!("{name} is {value}: no length of time"))
-}
-
-impl Settings {
-    fn apply(self, config: &mut DeviceConfig) -> Result<(), String> {
-        macro_rules! take {
-            ($($name:ident => $($field:ident).+),* $(,)?) => {
-                $(if let Some(value) = self.$name { config.$($field).+ = value; })*
-            };
+/// A value of TOML as the NIC reads it.
+fn setting(value: toml::Value) -> Setting {
+    match value {
+        toml::Value::Boolean(value) => Setting::Flag(value),
+        toml::Value::Integer(value) => Setting::Integer(value.into()),
+        toml::Value::Float(value) => Setting::Number(value),
+        toml::Value::String(text) => Setting::Text(text),
+        toml::Value::Array(list) => Setting::List(list.into_iter().map(setting).collect()),
+        toml::Value::Table(table) => {
+            Setting::Table(table.into_iter().map(|(name, value)| (name, setting(value))).collect())
         }
-        take! {
-            ev_burst => sockets.burst,
-            receive_buffer => sockets.receive_buffer,
-            send_buffer => sockets.send_buffer,
-            segmentation => sockets.segmentation,
-            network_trims => network.trims,
-            link_rate_bps => network.link_rate_bps,
-            ack_every_bytes => sacks.every_bytes,
-            max_qps => max_qps,
-        }
-        if let Some(udp_port) = self.udp_port {
-            config.ports.iter_mut().for_each(|port: &mut PortConfig| port.udp_port = udp_port);
-        }
-        match self.ev_format.as_deref() {
-            None => {}
-            Some("udp") => config.entropy.format = EvFormat::Udp,
-            Some("structured" | "stev") => config.entropy.format = EvFormat::Structured,
-            Some("srv6") => config.entropy.format = EvFormat::Srv6,
-            Some(other) => return Err(format!("ev_format is {other:?}: udp, structured or srv6 is allowed")),
-        }
-        config.sockets.raise_descriptor_limit = self.raise_descriptor_limit.unwrap_or(false);
-        config.entropy.per_port = self.evs_per_port.or(config.entropy.per_port);
-        config.network.fixed_window = self.fixed_window.or(config.network.fixed_window);
-        config.thread.cpu = self.cpu.or(config.thread.cpu);
-        config.seed = self.seed.or(config.seed);
-        for (name, value, to) in [
-            ("base_rtt_us", self.base_rtt_us, &mut config.network.base_rtt),
-            ("ack_delay_us", self.ack_delay_us, &mut config.sacks.delay),
-            ("spin_us", self.spin_us, &mut config.thread.spin),
-        ] {
-            if let Some(value) = value {
-                *to = micros(name, value)?;
-            }
-        }
-        Ok(())
+        toml::Value::Datetime(value) => Setting::Other(value.to_string()),
     }
 }

@@ -72,7 +72,7 @@ fn open_nic(device: &Device) -> Result<(nic::Context, u16)> {
         config.choices.acks_immediates = true;
         // Programs poll, or spin on memory, and wait for their own completions in between.
         config.choices.answers_behind_data = true;
-        config.thread.callers_drive = true;
+        config.callers_drive = true;
         match nic::Device::new(config)?.open() {
             Ok(context) => return Ok((context, base)),
             Err(nic::Error::Os { source, .. }) if source.raw_os_error() == Some(libc::EADDRINUSE) => {}

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{End, Options, connect, device};
-use openmrc_nic::{Completion, QpAttr, SendData, SendWr, ThreadConfig};
+use openmrc_nic::{Completion, QpAttr, SendData, SendWr};
 
 /// How long both ends poll before each write.
 const POLLING: Duration = Duration::from_millis(10);
@@ -36,9 +36,7 @@ enum Case {
 }
 
 fn end() -> End {
-    let config = device(8);
-    let thread = ThreadConfig { callers_drive: true, ..config.thread };
-    End::open(openmrc_nic::DeviceConfig { thread, ..config }, &Options::default())
+    End::open(openmrc_nic::DeviceConfig { callers_drive: true, ..device(8) }, &Options::default())
 }
 
 /// Polls until `until`; completions are dropped.

@@ -183,16 +183,16 @@ pub enum Allowed {
     Words(&'static str),
 }
 
-const fn numbers(least: u64, most: u64) -> Allowed {
+pub(crate) const fn numbers(least: u64, most: u64) -> Allowed {
     Allowed::Numbers { least, most }
 }
 
-const fn words(words: &'static str) -> Allowed {
+pub(crate) const fn words(words: &'static str) -> Allowed {
     Allowed::Words(words)
 }
 
 impl Allowed {
-    fn check(self, name: &str, value: Option<u64>) -> Result<()> {
+    pub(crate) fn check(self, name: &str, value: Option<u64>) -> Result<()> {
         match (self, value) {
             (Allowed::Numbers { least, most }, Some(value)) if !(least..=most).contains(&value) => {
                 Err(Error::invalid(format!("{name} is {value}: {self} is allowed")))

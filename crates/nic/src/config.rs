@@ -1,16 +1,22 @@
-//! Settings of a device: the addresses of this host that are its ports (planes), and what it does where there is a
-//! choice. All defaults are here, each with its reason.
+//! Configuration of a device: the addresses of this host that are its ports (planes), and what it does where there is a
+//! choice. `options` has the list of options, each with its default and the reason for it; `setting` reads their values.
+
+mod options;
+mod setting;
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::time::Duration;
 
-use openmrc_transport::Span;
 use openmrc_transport::mrc::{DEFAULT_ROTATION_TURNS, RequestorOptions, ResponderOptions};
-use openmrc_transport::node::PortMaskBase;
 use openmrc_transport::presets::software;
-use openmrc_wire::{DscpMap, Entropy, EntropyOrder, Ev, EvFormat, ROCE_PORT};
+use openmrc_wire::{Entropy, Ev, EvFormat, ROCE_PORT};
 
 use crate::profiles::engine::DEFAULT_ACTIVE;
+
+pub use options::{
+    DEVICE_OPTIONS, DeviceOption, EndpointConfig, EntropyConfig, NetworkConfig, SackConfig, SocketConfig,
+    ThreadConfig,
+};
+pub use setting::{Form, Setting};
 
 /// UDP destination port of RoCEv2 and MRC (IANA; docs/spec/wire.md, "Stack").
 pub const DEFAULT_UDP_PORT: u16 = ROCE_PORT;
@@ -107,30 +113,6 @@ fn begins_with(addr: IpAddr, (prefix, bits): (IpAddr, u8)) -> bool {
     width == of_prefix && (addr ^ prefix).checked_shr(128 - u32::from(bits)).unwrap_or(0) == 0
 }
 
-/// Entropy values: where packets carry them, and those of the default EV profile.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct EntropyConfig {
-    /// Their format; the same at both ends of a connection. UDP and structured values use UDP sockets. SRv6, with or
-    /// without SRH, uses packet sockets, which need CAP_NET_RAW. Default UDP.
-    pub format: EvFormat,
-    /// Which half of a 32-bit entropy is the UDP source port: in packets sent, and in what is reflected. Of a peer's
-    /// feedback both orders are understood. Default: the low half \[choice\] (docs/spec/wire.md, "Where the entropy
-    /// value goes").
-    pub order: EntropyOrder,
-    /// Bits of the values of the default EV profile in UDP mode: 16, or over IPv6 also 32, for fabrics that hash the
-    /// flow label. Default 16 \[choice\].
-    pub auto_bits: u8,
-    /// Values per port in the default EV profile; half of them are active, half are backups. Default: 256 for all ports
-    /// together, so that 128 are active (docs/spec/paths.md, "EV set").
-    pub per_port: Option<u16>,
-}
-
-impl Default for EntropyConfig {
-    fn default() -> Self {
-        EntropyConfig { format: EvFormat::Udp, order: EntropyOrder::default(), auto_bits: 16, per_port: None }
-    }
-}
-
 impl EntropyConfig {
     /// Whether the device is in SRv6 mode: it builds whole frames itself.
     pub(crate) fn is_srv6(&self) -> bool {
@@ -148,75 +130,6 @@ impl EntropyConfig {
     }
 }
 
-/// Sockets, and how many packets one system call takes.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SocketConfig {
-    /// Receive buffer of each port's socket, bytes. Without CAP_NET_ADMIN the kernel may limit it
-    /// (`net.core.rmem_max`). Default 16 MiB: four windows of 8 x 128 packets of 4096 bytes.
-    pub receive_buffer: usize,
-    /// Send buffer of each path's socket, bytes. Default 1 MiB: 16 runs of 64 KiB.
-    pub send_buffer: usize,
-    /// Send and receive several packets of one path by one system call (UDP GSO and GRO), if the kernel can. Default
-    /// on.
-    pub segmentation: bool,
-    /// Most consecutive packets on one path; fewer if they do not fit one system call, and 8 if they are not ready at
-    /// the same time. Hardware uses 1. Default 15, as many packets of 4096 bytes as fit one system call.
-    pub burst: u8,
-    /// UDP ports on which every port receives in addition to its own, at most 4. MRC 1.0 prints 4971 as a default.
-    /// Answers go to the address that the peer gave. Default none.
-    pub more_udp_ports: Vec<u16>,
-    /// Raise the process's limit of open descriptors to its hard limit: each path has a socket. Default on; a library in
-    /// somebody else's program asks first.
-    pub raise_descriptor_limit: bool,
-}
-
-impl Default for SocketConfig {
-    fn default() -> Self {
-        SocketConfig {
-            receive_buffer: 16 << 20,
-            send_buffer: 1 << 20,
-            segmentation: true,
-            burst: software::BURST,
-            more_udp_ports: Vec::new(),
-            raise_descriptor_limit: true,
-        }
-    }
-}
-
-/// What the device assumes of its network.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct NetworkConfig {
-    /// DSCP code points.
-    pub dscp: DscpMap,
-    /// Whether the switches trim. Default off: a host's own network does not.
-    pub trims: bool,
-    /// Round-trip time of an idle path, the initial value of loss detection and congestion control. Default 500 us: the
-    /// delay is in the scheduling of the hosts' processors, not in the network.
-    pub base_rtt: Duration,
-    /// Rate of all ports together, bits per second, from which the default NSCC profile is derived. Default 25 Gb/s.
-    pub link_rate_bps: u64,
-    /// Window of the default congestion control profile, bytes; 0: NSCC. Default: NSCC where the network trims, else
-    /// 1 MiB. Sockets neither mark nor trim, and scheduling looks like queueing to NSCC.
-    pub fixed_window: Option<u64>,
-}
-
-/// A duration of the transport, as it is configured.
-fn duration(span: Span) -> Duration {
-    Duration::from_nanos(span.as_nanos())
-}
-
-impl Default for NetworkConfig {
-    fn default() -> Self {
-        NetworkConfig {
-            dscp: DscpMap::DEFAULT,
-            trims: false,
-            base_rtt: duration(software::BASE_RTT),
-            link_rate_bps: 25_000_000_000,
-            fixed_window: None,
-        }
-    }
-}
-
 impl NetworkConfig {
     /// Window of the default congestion control profile; `None`: NSCC.
     pub(crate) fn default_window(&self) -> Option<u64> {
@@ -231,44 +144,6 @@ impl NetworkConfig {
     pub(crate) fn window(&self) -> u64 {
         self.fixed_window.filter(|&bytes| bytes > 0).unwrap_or(software::FIXED_WINDOW)
     }
-}
-
-/// When a responder sends a SACK unasked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SackConfig {
-    /// Bytes received after which it does. Default 128 KiB, as a SACK costs a system call at each end.
-    pub every_bytes: u32,
-    /// Longest time after a packet until it does. Default 50 us.
-    pub delay: Duration,
-}
-
-impl Default for SackConfig {
-    fn default() -> Self {
-        SackConfig { every_bytes: software::ACK_EVERY_BYTES, delay: duration(software::ACK_DELAY) }
-    }
-}
-
-/// Endpoint requests, which are not part of a queue pair.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct EndpointConfig {
-    /// Nodes whose requests are answered. Default: any.
-    pub answered: EpOps,
-    /// Bit of a port status mask that means the first port: in updates sent, and in those of a peer of which neither
-    /// the first nor the last port has been up. Default 0 \[choice\] (docs/spec/wire.md, "ERTH").
-    pub port_mask_base: PortMaskBase,
-}
-
-/// The engine's thread.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct ThreadConfig {
-    /// How long an idle engine polls before it sleeps. Default 0: the host's processors have other work.
-    pub spin: Duration,
-    /// Processor on which it runs; `None`: any.
-    pub cpu: Option<usize>,
-    /// Threads that poll an empty completion queue again and again take the turns of the engine, as in polling mode,
-    /// and the engine's thread stands aside until they stop. Default off: programs that want it call
-    /// [`crate::Context::polling`].
-    pub callers_drive: bool,
 }
 
 /// Configuration of a device.
@@ -296,6 +171,10 @@ pub struct DeviceConfig {
     pub seed: Option<u64>,
     /// Most queue pairs, 1..=16384. Default 16384.
     pub max_qps: u32,
+    /// Threads that poll an empty completion queue again and again take the turns of the engine, as in polling mode,
+    /// and the engine's thread stands aside until they stop. Default off: programs that want it call
+    /// [`crate::Context::polling`].
+    pub callers_drive: bool,
     /// The upper 6 bits of all queue pair numbers, 0 to 63, for devices that share their addresses and differ in their
     /// UDP ports. Default none.
     pub number_slot: Option<u8>,
@@ -315,6 +194,7 @@ impl Default for DeviceConfig {
             thread: ThreadConfig::default(),
             seed: None,
             max_qps: 1 << 14,
+            callers_drive: false,
             number_slot: None,
         }
     }

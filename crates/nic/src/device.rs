@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 impl DeviceConfig {
     fn validate(&self) -> Result<()> {
         let fail = |why: String| Err(Error::invalid(format!("device {}: {why}", self.name)));
+        self.check_ranges().or_else(|error| fail(error.to_string()))?;
         if self.ports.is_empty() || self.ports.len() > PortSet::MAX_PORTS {
             return fail(format!("needs 1 to {} ports, not {}", PortSet::MAX_PORTS, self.ports.len()));
         }
@@ -70,11 +71,8 @@ impl DeviceConfig {
         if let Some((a, b)) = self.network.dscp.conflict() {
             return fail(format!("DSCP classes {a:?} and {b:?} need code points of their own below 64"));
         }
-        if self.sockets.burst == 0 {
-            return fail("ev_burst must be at least 1".into());
-        }
-        if self.network.base_rtt.is_zero() || self.network.link_rate_bps == 0 {
-            return fail("base_rtt and link_rate_bps must be more than 0".into());
+        if self.network.base_rtt.is_zero() {
+            return fail("base_rtt_us must be more than 0".into());
         }
         if let EpOps::Prefixes(prefixes) = &self.endpoint.answered
             && let Some((addr, bits)) =
@@ -87,9 +85,6 @@ impl DeviceConfig {
                 "wimm_nak_syndrome must be 0x65 or 0x61, not {:#04x}",
                 self.choices.responder.wimm_nak_syndrome
             ));
-        }
-        if self.max_qps == 0 || self.max_qps > 1 << 14 {
-            return fail(format!("max_qps must be 1 to 16384, not {}", self.max_qps));
         }
         if let Some(slot @ 64..) = self.number_slot {
             return fail(format!("number_slot must be 0 to 63, not {slot}"));
@@ -153,7 +148,7 @@ mod tests {
         refused(DeviceConfig { ports: vec![base.ports[0].clone(); 2], ..base.clone() }, "two ports");
         refused(
             DeviceConfig { entropy: EntropyConfig { per_port: Some(0), ..base.entropy }, ..base.clone() },
-            "entropy values",
+            "evs_per_port is 0: 1 to 4096",
         );
         refused(
             DeviceConfig { sockets: SocketConfig { burst: 0, ..base.sockets.clone() }, ..base.clone() },

@@ -3,7 +3,7 @@
 //! Normally the engine has a thread of its own that sleeps while there is nothing to do. While any [`Polling`] guard
 //! lives that thread stands by, and the threads that poll ([`crate::CompletionQueue::poll`],
 //! [`crate::Context::progress`]) drive the engine themselves: no hand-over between threads, for the lowest latency.
-//! What arrives while they do not poll wakes the thread, which takes turns for them. With [`crate::config::ThreadConfig::callers_drive`], threads that poll and find nothing drive it without
+//! What arrives while they do not poll wakes the thread, which takes turns for them. With [`crate::config::DeviceConfig::callers_drive`], threads that poll and find nothing drive it without
 //! a guard; see [`crate::driving`].
 
 use std::any::Any;
@@ -155,7 +155,7 @@ impl Driver {
     pub fn drive_after_empty_poll(&self) {
         if self.handover().is_polled() {
             self.drive();
-        } else if self.shared.config.thread.callers_drive
+        } else if self.shared.config.callers_drive
             && self.empty_polls.are_enough()
             && self.handover().begin_driving()
         {

@@ -1,5 +1,5 @@
 //! Threads that poll without pause drive the engine, without having asked for polling mode
-//! ([`crate::config::ThreadConfig::callers_drive`]). This is for programs that were written for hardware: they poll
+//! ([`crate::config::DeviceConfig::callers_drive`]). This is for programs that were written for hardware: they poll
 //! and do not know of an engine. The engine must never be left without a driver: its thread stands by.
 
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -66,8 +66,8 @@ pub use buffer::Buffer;
 pub use completion::{Completion, Opcode, Status};
 pub use completion_ring::Notify;
 pub use config::{
-    DEFAULT_UDP_PORT, DeviceConfig, EndpointConfig, EntropyConfig, EpOps, NetworkConfig, PortConfig,
-    QpChoices, SackConfig, SocketConfig, ThreadConfig,
+    DEFAULT_UDP_PORT, DEVICE_OPTIONS, DeviceConfig, EndpointConfig, EntropyConfig, EpOps, NetworkConfig,
+    PortConfig, QpChoices, SackConfig, Setting, SocketConfig, ThreadConfig,
 };
 pub use context::{Context, PortState, ProbeResult};
 pub use cq::CompletionQueue;

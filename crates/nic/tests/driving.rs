@@ -5,16 +5,13 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{End, Options, PATIENCE, connect, device};
-use openmrc_nic::{Completion, DeviceConfig, QpAttr, Status, ThreadConfig};
+use openmrc_nic::{Completion, DeviceConfig, QpAttr, Status};
 
 /// Two connected ends whose callers may drive.
 fn ends() -> (End, End) {
-    let config = |config: DeviceConfig| DeviceConfig {
-        thread: ThreadConfig { callers_drive: true, ..config.thread },
-        ..config
-    };
-    let a = End::open(config(device(2)), &Options::default());
-    let b = End::open(config(device(2)), &Options::default());
+    let driven = || DeviceConfig { callers_drive: true, ..device(2) };
+    let a = End::open(driven(), &Options::default());
+    let b = End::open(driven(), &Options::default());
     connect((&a.context, &a.qp), (&b.context, &b.qp), &QpAttr::default());
     (a, b)
 }

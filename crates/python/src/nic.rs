@@ -36,6 +36,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<cq::CompletionQueue>()?;
     module.add_class::<qp::QueuePair>()?;
     attr::register(module)?;
+    device::register(module)?;
     defaults::register(module)?;
     module.add_class::<profiles::Profiles>()?;
     endpoint::register(module)?;

@@ -1,5 +1,6 @@
 //! Entropy values: their place in a packet (docs/spec/wire.md, "Where the entropy value goes").
 
+use crate::named::Named;
 use crate::packet::Ev;
 
 /// Where packets carry the entropy value that selects their path.
@@ -14,6 +15,15 @@ pub enum EvFormat {
     Srv6,
     /// SRv6 uSID with SRH, 256 bits: outer destination address, then one segment.
     Srv6Srh,
+}
+
+impl Named for EvFormat {
+    const NAMES: &'static [(Self, &'static str)] = &[
+        (EvFormat::Udp, "udp"),
+        (EvFormat::Structured, "structured"),
+        (EvFormat::Srv6, "srv6"),
+        (EvFormat::Srv6Srh, "srv6_srh"),
+    ];
 }
 
 /// The fields of a packet's UDP and IPv6 headers that carry its entropy.
@@ -34,6 +44,13 @@ pub enum EntropyOrder {
     FlowLabelHigh,
     /// The other way round: one public tool.
     SourcePortHigh,
+}
+
+impl Named for EntropyOrder {
+    const NAMES: &'static [(Self, &'static str)] = &[
+        (EntropyOrder::FlowLabelHigh, "flow_label_high"),
+        (EntropyOrder::SourcePortHigh, "source_port_high"),
+    ];
 }
 
 impl EntropyOrder {

@@ -20,6 +20,7 @@ pub mod icrc;
 pub mod ip;
 pub mod layers;
 pub mod link;
+mod named;
 pub mod packet;
 pub mod rdma;
 pub mod reliability;
@@ -41,6 +42,7 @@ pub use icrc::{Icrc, IcrcSeed, change_identification};
 pub use ip::Ecn;
 pub use layers::Layers;
 pub use link::LinkType;
+pub use named::Named;
 pub use packet::{
     Aeth, Body, CcState, Eeth, EndpointOp, Erth, Ev, Mark, Nack, NackReason, Packet, Position, Probe,
     RcWrite, Sack, Timestamp, Write,

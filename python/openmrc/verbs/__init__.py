@@ -13,6 +13,7 @@ from openmrc.verbs.comp_channel import CompletionChannel
 from openmrc.verbs.context import Context
 from openmrc.verbs.cq import CompletionQueue
 from openmrc.verbs.device import Device, Port, Srv6Path, Srv6Paths
+from openmrc.verbs.device_options import DeviceOptions
 from openmrc.verbs.enums import (
     AccessFlags,
     AsyncEventType,
@@ -43,6 +44,7 @@ __all__ = [
     "Context",
     "Device",
     "DeviceAttr",
+    "DeviceOptions",
     "EvEvent",
     "EvState",
     "EventQueue",

@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv6Address
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from openmrc import _core
 from openmrc.errors import DeviceError
-from openmrc.wire import EntropyOrder, EvFormat
+from openmrc.verbs.device_options import DeviceOptions
+from openmrc.wire import EvFormat
 
 if TYPE_CHECKING:
     from openmrc.verbs.attr import SocketAddress
     from openmrc.verbs.context import Context
-    from openmrc.wire import DscpMap
 
 LOOPBACK_PLANES = 8
 """Planes between two ends on one machine: those of the reference fabric."""
@@ -68,7 +68,7 @@ class Port:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Device:
+class Device(DeviceOptions):
     """A software NIC that can be opened. ``None`` means the core's default, which each field names.
 
     Raises:
@@ -79,92 +79,10 @@ class Device:
     """1 to 16 ports, all IPv4 or all IPv6. Both ends of a connection need the planes in the same order."""
     name: str = "mrc0"
     """For people."""
-    ev_format: EvFormat = EvFormat.UDP
-    """Where packets carry entropy values; the same at both ends of a connection. UDP: the UDP source port.
-    STRUCTURED: flow label and source port. SRV6, SRV6_SRH: the NIC builds the outer header itself, which
-    needs CAP_NET_RAW; its paths come from EV profiles, each for one peer."""
-    entropy_order: EntropyOrder | None = None
-    """Which half of a 32-bit entropy is the UDP source port, in packets sent and in what is reflected;
-    default FLOW_LABEL_HIGH: the low half. Of a peer's feedback both orders are understood (docs/spec/wire.md,
-    "Where the entropy value goes")."""
-    auto_bits: int | None = None
-    """UDP mode: bits of the device's own entropy values, 16, or over IPv6 also 32, for fabrics that hash the
-    flow label; default 16."""
-    udp_ports: Sequence[int] | None = None
-    """UDP ports on which every port receives beside its own, at most 4; default none. MRC 1.0 prints 4971 as
-    its default, RoCEv2 and :class:`Port` have 4791."""
     paths_to: Callable[[Sequence["SocketAddress"]], Srv6Paths] | None = None
     """SRv6 mode: returns the paths to the node with these addresses, one per port. Called once per node, when
     a queue pair is connected without an EV profile, or when the node is made known or probed. Without it, EV
     profiles are made by :meth:`openmrc.controller.Controller.ev_profile_to`."""
-    evs_per_port: int | None = None
-    """Entropy values per port, half of them active and half in reserve; default 256 divided by the number of
-    ports (docs/spec/paths.md, "EV set")."""
-    receive_buffer: int | None = None
-    """Bytes of each port's receive buffer; default 16 MiB. Without privileges the kernel grants less
-    (net.core.rmem_max)."""
-    send_buffer: int | None = None
-    """Bytes of each path's send buffer; default 1 MiB."""
-    segmentation: bool | None = None
-    """Whether several packets may share a system call (UDP GSO and GRO), where the kernel supports it;
-    default yes."""
-    ev_burst: int | None = None
-    """Most consecutive packets on one path. Fewer if they do not fit into one system call, and at most 8 if
-    they are not posted together. Default 15: the packets of 4096 bytes that fit. Hardware uses 1."""
-    dscp: "DscpMap | None" = None
-    """DSCP code points; default those of :data:`openmrc.wire.DSCP`."""
-    network_trims: bool | None = None
-    """Whether switches of this network trim packets; default no."""
-    base_rtt_us: float | None = None
-    """Round-trip time of an idle path, microseconds; default 500: processes share the processors of a
-    host."""
-    link_rate_bps: int | None = None
-    """Rate of all ports together, bits per second; default 25 Gb/s."""
-    fixed_window: int | None = None
-    """Fixed congestion window in bytes; 0: ``uet-1.0-nscc`` controls congestion. Default: that where the
-    network trims, else a window of 1 MiB. Drops shrink it; it grows back by a packet in a round trip."""
-    ack_every_bytes: int | None = None
-    """As responder, a SACK when more than this many bytes have come, a small packet counting as 1024; default
-    128 KiB."""
-    ack_delay_us: float | None = None
-    """As responder, a SACK at most this many microseconds after a packet; default 50."""
-    oor: str | None = None
-    """As responder, the answer to a PSN beyond the window: ``"nack"``, at most one per round trip, the
-    default; or ``"silent"``. Readings of the specification differ (docs/spec/transport.md, "Responder")."""
-    svc_time: bool | None = None
-    """As responder, take the service time out of every reflected timestamp; default no, and then only the
-    delayed SACK does (docs/spec/wire.md, "TSETH")."""
-    wimm_nak_syndrome: int | None = None
-    """As responder, the NAK for too many writes with immediate in flight: 0x65, the default, or 0x61.
-    Readings differ (docs/spec/wire.md, "AETH")."""
-    can_send: str | None = None
-    """As requestor, when the congestion window lets a packet go: ``"mtu"``, the default, while a full packet
-    fits; ``"any"``, while there is any room. Readings differ (docs/spec/congestion.md, "Sending")."""
-    dfc: bool | None = None
-    """As requestor, destination flow control: the receiver's penalty shrinks the window; default yes. Of one
-    queue pair: :attr:`QpAttr.dfc` (docs/spec/congestion.md, "On a SACK")."""
-    start_probe: bool | None = None
-    """As requestor with NSCC, measure the RTT of the idle path by one probe in the control class when much is
-    to be sent; default yes (docs/spec/congestion.md, "A good base_rtt at the start")."""
-    rotation_turns: int | None = None
-    """Full turns after which the order of the paths is drawn anew; 0: never. Default 16 (docs/spec/paths.md,
-    "Choosing the EV of the next packet")."""
-    spin_us: float | None = None
-    """Microseconds that the engine polls for packets before it sleeps; default 0."""
-    cpu: int | None = None
-    """Processor to bind the engine's thread to; default none."""
-    seed: int | None = None
-    """Seed of everything random except keys; default from the operating system."""
-    ep_ops: Literal["any", "peers", "off"] | Sequence[str] | None = None
-    """Nodes whose EV probes and port status updates are answered: any, only peers of queue pairs, none, or
-    peers and these prefixes, such as ``["10.1.0.0/16"]``. Strangers get at most 10,000 answers per second
-    each and 100,000 together; default any."""
-    port_mask_base: int | None = None
-    """Bit of a port status mask that means the first port, 0 or 1: in updates sent, and in those of a peer of
-    which neither the first nor the last port has been up. Default 0; readings differ (docs/spec/wire.md,
-    "ERTH")."""
-    max_qps: int | None = None
-    """Most queue pairs, 1 to 16384; default 16384."""
 
     _core: "_core.Device" = dataclasses.field(init=False, repr=False, compare=False)
 

@@ -1,6 +1,6 @@
 //! EV format profiles: the fields of entropy values (docs/spec/c-interface.md, section 6.4).
 
-use openmrc_wire::EvFormat;
+use openmrc_wire::{EvFormat, Named};
 
 use super::error::ProfileError;
 use super::layout::Frame;
@@ -58,8 +58,8 @@ impl EvFormatProfile {
             if !fits(matches!(format, EvFormat::Srv6 | EvFormat::Srv6Srh)) {
                 return Err(ProfileError::Unsupported {
                     name: "ev_format",
-                    value: name(format).to_owned(),
-                    allowed: format!("its ev_format is {}", name(frame.entropy.format)),
+                    value: format.name().to_owned(),
+                    allowed: format!("its ev_format is {}", frame.entropy.format.name()),
                 });
             }
             after.ev_format = Some(format);
@@ -81,14 +81,5 @@ impl EvFormatProfile {
         }
         after.state = to;
         Ok(after)
-    }
-}
-
-fn name(format: EvFormat) -> &'static str {
-    match format {
-        EvFormat::Udp => "udp",
-        EvFormat::Structured => "structured",
-        EvFormat::Srv6 => "srv6",
-        EvFormat::Srv6Srh => "srv6_srh",
     }
 }

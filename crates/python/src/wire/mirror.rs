@@ -2,7 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use openmrc_wire::{Ecn, EndpointOp, EntropyOrder, Ev, EvFormat, Mark, Msn, NackReason, Position, Psn};
+use openmrc_wire::{
+    Ecn, EndpointOp, EntropyOrder, Ev, EvFormat, Mark, Msn, NackReason, Named, Position, Psn,
+};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -105,8 +107,6 @@ macro_rules! names {
     )*};
 }
 names! {
-    EvFormat { Udp = "udp", Structured = "structured", Srv6 = "srv6", Srv6Srh = "srv6_srh" }
-    EntropyOrder { FlowLabelHigh = "flow_label_high", SourcePortHigh = "source_port_high" }
     Position { First = "first", Middle = "middle", Last = "last", Only = "only" }
     Mark { None = "none", SkipOnce = "skip_once", AlwaysSkip = "always_skip" }
     EndpointOp { PortStatusUpdate = "port_status_update", EvProbe = "ev_probe" }
@@ -120,6 +120,24 @@ names! {
         UnexpectedEvent = "unexpected_event",
     }
 }
+
+/// Enumerations whose names the core knows.
+macro_rules! named {
+    ($($core:ty),*) => {$(
+        impl Mirror<$core> for String {
+            fn to_core(self) -> PyResult<$core> {
+                <$core>::named(&self).ok_or_else(|| {
+                    let names: Vec<_> = <$core>::NAMES.iter().map(|(_, name)| *name).collect();
+                    PyValueError::new_err(format!("{self:?} is not one of {}", names.join(", ")))
+                })
+            }
+            fn from_core(value: $core) -> Self {
+                value.name().to_owned()
+            }
+        }
+    )*};
+}
+named!(EvFormat, EntropyOrder);
 
 /// Ethernet addresses, as `02:00:00:00:00:01`.
 impl Mirror<[u8; 6]> for String {

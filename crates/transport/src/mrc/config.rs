@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use openmrc_wire::{Aeth, Psn};
+use openmrc_wire::{Aeth, Named, Psn};
 
 use super::cc::CcProfile;
 use super::paths::LoadBalancing;
@@ -171,6 +171,10 @@ pub enum CanSend {
     Any,
 }
 
+impl Named for CanSend {
+    const NAMES: &'static [(Self, &'static str)] = &[(CanSend::Mtu, "mtu"), (CanSend::Any, "any")];
+}
+
 /// What the sending side does where the specification leaves a choice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestorOptions {
@@ -217,6 +221,11 @@ pub enum OutOfWindow {
     Nack,
     /// None.
     Silent,
+}
+
+impl Named for OutOfWindow {
+    const NAMES: &'static [(Self, &'static str)] =
+        &[(OutOfWindow::Nack, "nack"), (OutOfWindow::Silent, "silent")];
 }
 
 /// What the receiving side does where the specification leaves a choice.
