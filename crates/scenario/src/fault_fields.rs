@@ -10,7 +10,7 @@ use crate::error::ScenarioError;
 use crate::faults::{Fault, Targets, When, Which};
 use crate::numbers::{Count, Duration, Host, Micros, Probability, Seed, Share, Whole, first_seed};
 use crate::read;
-use crate::run::Change;
+use crate::run;
 
 /// A kind of fault as it is written.
 struct Kind {
@@ -266,13 +266,13 @@ impl FaultFields {
             _ => When::Once { at, until },
         };
         let effect = match (kind, self.effect) {
-            ("loss", _) => Change::Loss(self.probability.get()),
-            ("bit-errors", _) => Change::BitErrors(self.probability.get()),
-            ("slow", _) => Change::Slow(self.share.get()),
-            ("random", Effect::Loss) => Change::Loss(self.amount.get()),
-            ("random", Effect::BitErrors) => Change::BitErrors(self.amount.get()),
-            ("random", Effect::Slow) => Change::Slow(self.amount.get()),
-            _ => Change::Down,
+            ("loss", _) => run::Effect::Loss(self.probability.get()),
+            ("bit-errors", _) => run::Effect::BitErrors(self.probability.get()),
+            ("slow", _) => run::Effect::Slow(self.share.get()),
+            ("random", Effect::Loss) => run::Effect::Loss(self.amount.get()),
+            ("random", Effect::BitErrors) => run::Effect::BitErrors(self.amount.get()),
+            ("random", Effect::Slow) => run::Effect::Slow(self.amount.get()),
+            _ => run::Effect::Down,
         };
         Fault { targets: Targets { names: self.targets, which }, when, effect }
     }
@@ -296,10 +296,10 @@ impl FaultFields {
             }
         }
         let (effect, amount) = match fault.effect {
-            Change::Down | Change::Up => return fields,
-            Change::Loss(amount) => (Effect::Loss, amount),
-            Change::BitErrors(amount) => (Effect::BitErrors, amount),
-            Change::Slow(amount) => (Effect::Slow, amount),
+            run::Effect::Down => return fields,
+            run::Effect::Loss(amount) => (Effect::Loss, amount),
+            run::Effect::BitErrors(amount) => (Effect::BitErrors, amount),
+            run::Effect::Slow(amount) => (Effect::Slow, amount),
         };
         fields.effect = effect;
         let probability = Probability::new(amount).unwrap_or(fields.probability);

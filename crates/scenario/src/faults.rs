@@ -5,7 +5,7 @@ use openmrc_fabric::{Fabric, Node};
 use crate::error::ScenarioError;
 use crate::names::{Named, named};
 use crate::numbers::{Count, Duration, Host, Micros, Seed, Share, short, three_digits};
-use crate::run::{Change, FaultEvent, NetworkConfig, Target, faults as schedule};
+use crate::run::{Change, Effect, FaultEvent, NetworkConfig, Target, faults as schedule};
 
 /// Something that breaks: what it hits, when, and what then happens to it. How it is written, `fault_fields` says.
 #[derive(Clone, PartialEq, Debug)]
@@ -14,8 +14,8 @@ pub struct Fault {
     pub targets: Targets,
     /// When.
     pub when: When,
-    /// What happens to the targets: anything but [`Change::Up`], which is the repair.
-    pub effect: Change,
+    /// What it does to the targets.
+    pub effect: Effect,
 }
 
 /// What a fault hits.
@@ -125,7 +125,7 @@ impl Fault {
             }
         }
         if let When::AtRandom { .. } = self.when
-            && let Change::Loss(amount) | Change::BitErrors(amount) | Change::Slow(amount) = self.effect
+            && let Effect::Loss(amount) | Effect::BitErrors(amount) | Effect::Slow(amount) = self.effect
             && amount <= 0.0
         {
             return Err(ScenarioError::at("amount", format!("{} needs one above 0", self.effect.name())));
@@ -138,7 +138,7 @@ impl Fault {
         self.targets.check_fit(&network.fabric).map_err(|error| error.inside("targets"))?;
         let least = NetworkConfig::LEAST_RATE_BPS / network.port_rate_bps as f64;
         match self.effect {
-            Change::Slow(share) if share < least => {
+            Effect::Slow(share) if share < least => {
                 let (share, least) = (short(share), three_digits(least));
                 let message = format!("{share} of the rate is too slow to simulate, at least {least}");
                 Err(ScenarioError::new(message))
@@ -163,8 +163,12 @@ impl Fault {
         Ok(match self.when {
             When::Once { at, until } => {
                 let entries = |&target: &Target| {
-                    let begin = FaultEvent { at: at.time(), target, change: self.effect };
-                    let end = until.map(|end| FaultEvent { at: end.time(), target, change: Change::Up });
+                    let begin = FaultEvent { at: at.time(), target, change: Change::Begins(self.effect) };
+                    let end = until.map(|end| FaultEvent {
+                        at: end.time(),
+                        target,
+                        change: Change::Ends(self.effect),
+                    });
                     [Some(begin), end]
                 };
                 targets.iter().flat_map(entries).flatten().collect()

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use openmrc_fabric::{Fabric, Sizing};
-use openmrc_scenario::run::{Change, FaultEvent, NetworkConfig, Target};
+use openmrc_scenario::run::{Change, Effect, FaultEvent, NetworkConfig, Target};
 use openmrc_scenario::{Engine, Results, Run};
 use openmrc_sim::World;
 use openmrc_transport::{Span, Time};
@@ -111,7 +111,7 @@ fn scenario(shape: &Shape) -> Run {
             let switches = hosts / below;
             let ring: Vec<_> = (0..hosts).map(|i| i % switches * below + i / switches).collect();
             let mut scenario = Run::new(network, collectives::ring_all_reduce(&ring, bytes));
-            let change = Change::Loss(loss);
+            let change = Change::Begins(Effect::Loss(loss));
             let fault = |link| FaultEvent { at: Time::ZERO, target: Target::Link(link), change };
             scenario.faults = (0..fabric.links()).map(fault).collect();
             scenario

@@ -4,7 +4,9 @@ mod common;
 
 use common::{all_delivered, last_delivery, multiplane, run};
 use openmrc_fabric::{Link, Switch};
-use openmrc_scenario::run::{Change, FaultEvent, NetworkConfig, Routing, RoutingReaction, Target, faults};
+use openmrc_scenario::run::{
+    Change, Effect, FaultEvent, NetworkConfig, Routing, RoutingReaction, Target, faults,
+};
 use openmrc_scenario::{Engine, Run, RunError};
 use openmrc_sim::{LogEvent, World};
 use openmrc_transport::{Span, Time};
@@ -32,7 +34,8 @@ const ONE_UPLINK_OF_EIGHT: u64 = 125;
 #[test]
 fn losing_a_link_between_switches_costs_no_more_than_its_share_and_the_finding_out() {
     let target = uplink(&multiplane(64, 4), 1, 2, 3);
-    let (results, healthy) = with_faults(vec![FaultEvent { at: AT, target, change: Change::Down }]);
+    let (results, healthy) =
+        with_faults(vec![FaultEvent { at: AT, target, change: Change::Begins(Effect::Down) }]);
     assert!(all_delivered(&results));
     assert!(results.totals.fabric.dropped_down > 0, "something was on that link");
     assert!(results.totals.hosts.condemned > 0);
@@ -45,7 +48,7 @@ fn losing_a_nic_port_of_four_leaves_three_quarters() {
     let network = multiplane(64, 4);
     let port = Target::Link(network.fabric.link_number(Link { plane: 2, layer: 0, lower: 7, uplink: 0 }));
     let (results, healthy) =
-        with_faults(vec![FaultEvent { at: Time::ZERO, target: port, change: Change::Down }]);
+        with_faults(vec![FaultEvent { at: Time::ZERO, target: port, change: Change::Begins(Effect::Down) }]);
     assert!(all_delivered(&results));
     let last = last_delivery(&results);
     let ratio = last.0 as f64 / healthy.0 as f64;
@@ -87,7 +90,11 @@ fn a_flapping_link_and_a_rebooting_switch_lose_packets_but_no_message() {
 fn random_loss_is_repaired() {
     let network = multiplane(64, 4);
     let schedule: Vec<_> = (0..network.fabric.links())
-        .map(|link| FaultEvent { at: Time::ZERO, target: Target::Link(link), change: Change::Loss(0.001) })
+        .map(|link| FaultEvent {
+            at: Time::ZERO,
+            target: Target::Link(link),
+            change: Change::Begins(Effect::Loss(0.001)),
+        })
         .collect();
     let (results, _) = with_faults(schedule);
     assert!(all_delivered(&results));
@@ -105,7 +112,7 @@ fn bit_errors_hit_long_packets_harder_than_short_ones() {
         .map(|link| FaultEvent {
             at: Time::ZERO,
             target: Target::Link(link),
-            change: Change::BitErrors(1e-8),
+            change: Change::Begins(Effect::BitErrors(1e-8)),
         })
         .collect();
     let (results, _) = with_faults(schedule);
@@ -118,7 +125,8 @@ fn bit_errors_hit_long_packets_harder_than_short_ones() {
 #[test]
 fn a_path_broken_from_the_start_is_found_out_and_left() {
     let target = uplink(&multiplane(64, 4), 1, 2, 3);
-    let (results, healthy) = with_faults(vec![FaultEvent { at: Time::ZERO, target, change: Change::Down }]);
+    let (results, healthy) =
+        with_faults(vec![FaultEvent { at: Time::ZERO, target, change: Change::Begins(Effect::Down) }]);
     assert!(all_delivered(&results));
     let last = last_delivery(&results);
     assert!(last.0 * 100 <= healthy.0 * ONE_UPLINK_OF_EIGHT, "{last:?}, healthy {healthy:?}");
@@ -128,7 +136,7 @@ fn a_path_broken_from_the_start_is_found_out_and_left() {
 fn a_slow_link_is_bypassed() {
     let target = uplink(&multiplane(64, 4), 1, 2, 3);
     let (results, healthy) =
-        with_faults(vec![FaultEvent { at: Time::ZERO, target, change: Change::Slow(0.25) }]);
+        with_faults(vec![FaultEvent { at: Time::ZERO, target, change: Change::Begins(Effect::Slow(0.25)) }]);
     assert!(all_delivered(&results));
     let last = last_delivery(&results);
     assert!(last.0 * 100 <= healthy.0 * ONE_UPLINK_OF_EIGHT, "{last:?}, healthy {healthy:?}");
@@ -139,13 +147,14 @@ fn a_schedule_at_random_is_the_same_for_the_same_seed_and_alternates() {
     let targets = [Target::Link(3), Target::Switch(1)];
     let (mtbf, mttr) = (Span::from_micros(50), Span::from_micros(5));
     let until = Time(Span::from_millis(2).0);
-    let random = || faults::random(&targets, Change::Loss(0.1), mtbf, mttr, Time::ZERO..until, 11);
+    let effect = Effect::Loss(0.1);
+    let random = || faults::random(&targets, effect, mtbf, mttr, Time::ZERO..until, 11);
     let schedule = random();
     assert_eq!(schedule, random());
     for target in targets {
         let changes: Vec<_> = schedule.iter().filter(|f| f.target == target).map(|f| f.change).collect();
         assert!(changes.len() > 20);
-        assert!(changes.chunks(2).all(|pair| pair == [Change::Loss(0.1), Change::Up]));
+        assert!(changes.chunks(2).all(|pair| pair == [Change::Begins(effect), Change::Ends(effect)]));
     }
 }
 
@@ -158,8 +167,9 @@ fn a_share_of_links_broken_from_the_start_costs_its_share() {
         .collect();
     let expected = (uplinks.len() + 10) / 20;
     let broken = faults::chosen(uplinks, 0.05, 3).into_iter();
-    let schedule: Vec<_> =
-        broken.map(|target| FaultEvent { at: Time::ZERO, target, change: Change::Down }).collect();
+    let schedule: Vec<_> = broken
+        .map(|target| FaultEvent { at: Time::ZERO, target, change: Change::Begins(Effect::Down) })
+        .collect();
     assert_eq!(schedule.len(), expected);
     // Planes carry equal load, so the plane of a T0 with the fewest of its eight uplinks left sets the pace.
     let mut gone = [[0u32; 8]; 4];
@@ -191,7 +201,7 @@ fn routing_learns_of_a_failure_at_its_own_switch_first_and_then_everywhere() {
             let below_top = Link { plane: 0, layer: tiers - 1, lower: 1, uplink: 1 };
             let target = Target::Link(fabric.link_number(below_top));
             let mut scenario = Run::new(network, patterns::permutation(hosts, 4 << 20, 3));
-            scenario.faults = vec![FaultEvent { at: AT, target, change: Change::Down }];
+            scenario.faults = vec![FaultEvent { at: AT, target, change: Change::Begins(Effect::Down) }];
             let results = run(&scenario);
             assert!(all_delivered(&results));
             results.totals.fabric.dropped_down
@@ -213,7 +223,9 @@ fn routing_converges_behind_the_detection_and_not_behind_the_failure() {
         convergence: Span::from_micros(convergence),
     });
     let link = fabric.link_number(Link { plane: 0, layer: 1, lower: 1, uplink: 1 });
-    for (change, found) in [(Change::Down, detection), (Change::Loss(1.0), silent)] {
+    for (change, found) in
+        [(Change::Begins(Effect::Down), detection), (Change::Begins(Effect::Loss(1.0)), silent)]
+    {
         let mut scenario = Run::new(network.clone(), patterns::permutation(16, 4 << 20, 3));
         scenario.faults = vec![FaultEvent { at: AT, target: Target::Link(link), change }];
         scenario.record.events = true;
@@ -236,22 +248,138 @@ fn routing_converges_behind_the_detection_and_not_behind_the_failure() {
 fn a_link_that_is_repaired_has_lost_its_loss_and_its_bit_errors() {
     let target = uplink(&multiplane(64, 4), 1, 2, 3);
     let at_once = |change| FaultEvent { at: Time::ZERO, target, change };
-    for impairment in [Change::Loss(1.0), Change::BitErrors(1e-3)] {
+    for effect in [Effect::Loss(1.0), Effect::BitErrors(1e-3)] {
         // What comes after must not bring it back either.
-        for after in [None, Some(Change::Loss(0.0)), Some(Change::BitErrors(0.0))] {
-            let mut faults = vec![at_once(impairment), at_once(Change::Up)];
+        for after in
+            [None, Some(Change::Begins(Effect::Loss(0.0))), Some(Change::Begins(Effect::BitErrors(0.0)))]
+        {
+            let mut faults = vec![at_once(Change::Begins(effect)), at_once(Change::Ends(effect))];
             faults.extend(after.map(at_once));
             let (results, _) = with_faults(faults);
-            assert_eq!(results.totals.fabric.dropped_lossy, 0, "{impairment:?}, {after:?}");
+            assert_eq!(results.totals.fabric.dropped_lossy, 0, "{effect:?}, {after:?}");
         }
     }
+}
+
+/// The schedule of one uplink: each effect from a time to another, microseconds.
+fn on_one_uplink(effects: &[(Effect, u64, u64)]) -> Vec<FaultEvent> {
+    let target = uplink(&multiplane(64, 4), 1, 2, 3);
+    let at = |micros| Time(Span::from_micros(micros).0);
+    let of = |&(effect, from, to)| {
+        [(from, Change::Begins(effect)), (to, Change::Ends(effect))].map(|(micros, change)| FaultEvent {
+            at: at(micros),
+            target,
+            change,
+        })
+    };
+    effects.iter().flat_map(of).collect()
+}
+
+/// Longer than any run here.
+const FOR_EVER: u64 = 1_000_000;
+
+#[test]
+fn a_fault_that_ends_takes_no_other_with_it() {
+    let lossy = (Effect::Loss(0.2), 0, FOR_EVER);
+    let dropped = |effects: &[_]| {
+        let (results, _) = with_faults(on_one_uplink(effects));
+        assert!(all_delivered(&results));
+        results.totals.fabric
+    };
+    let alone = dropped(&[lossy]).dropped_lossy;
+    assert!(alone > 50, "{alone} packets lost");
+    // Whatever else begins and ends in the first microseconds, before the flows have filled the link.
+    for other in
+        [Effect::Down, Effect::Slow(0.5), Effect::BitErrors(1e-9), Effect::Loss(0.2), Effect::Loss(0.1)]
+    {
+        let overlapping = dropped(&[lossy, (other, 1, 3)]).dropped_lossy;
+        assert!(overlapping * 2 > alone, "{other:?}: {overlapping} packets lost, {alone} without it");
+    }
+    // Down twice is up again when both have ended.
+    let twice = dropped(&[(Effect::Down, 0, 20), (Effect::Down, 10, FOR_EVER)]).dropped_down;
+    let once = dropped(&[(Effect::Down, 0, FOR_EVER)]).dropped_down;
+    let short = dropped(&[(Effect::Down, 0, 10)]).dropped_down;
+    assert!(short < once && twice >= once, "{short} {twice} {once}");
+}
+
+#[test]
+fn effects_that_are_on_together_add_up() {
+    let run = |effects: &[_]| {
+        let (results, _) = with_faults(on_one_uplink(effects));
+        // Without the number of events: each fault is one.
+        let openmrc_scenario::Totals { hosts, fabric, .. } = results.totals;
+        (hosts, fabric, last_delivery(&results))
+    };
+    // The slowest counts: a half beside a quarter changes nothing, also where it ends.
+    let quarter = run(&[(Effect::Slow(0.25), 0, FOR_EVER)]);
+    assert_eq!(run(&[(Effect::Slow(0.25), 0, FOR_EVER), (Effect::Slow(0.5), 5, 10)]), quarter);
+    assert_eq!(run(&[(Effect::Slow(0.5), 0, 10), (Effect::Slow(0.25), 0, FOR_EVER)]), quarter);
+    assert_ne!(run(&[(Effect::Slow(0.25), 0, 10), (Effect::Slow(0.5), 0, FOR_EVER)]), quarter);
+    // Two losses of a half each lose three quarters.
+    let loss = |effects: &[_]| run(effects).1.dropped_lossy;
+    assert_eq!(
+        loss(&[(Effect::Loss(0.5), 0, FOR_EVER), (Effect::Loss(0.5), 0, FOR_EVER)]),
+        loss(&[(Effect::Loss(0.75), 0, FOR_EVER)])
+    );
+}
+
+#[test]
+fn a_route_is_avoided_until_everything_that_broke_it_has_ended() {
+    let fabric = common::fabric(16, 1, 2, 8);
+    let mut network = NetworkConfig::new(fabric, common::RATE);
+    network.routing = Routing::Ecmp;
+    let (detection, silent, convergence) = (5, 20, 10);
+    network.routing_reaction = Some(RoutingReaction {
+        detection: Span::from_micros(detection),
+        silent_detection: Span::from_micros(silent),
+        convergence: Span::from_micros(convergence),
+    });
+    let target = Target::Link(fabric.link_number(Link { plane: 0, layer: 1, lower: 1, uplink: 1 }));
+    let dead = Effect::Loss(1.0);
+    let routed = |effects: &[(Effect, u64, u64)]| {
+        let mut scenario = Run::new(network.clone(), patterns::permutation(16, 16 << 20, 3));
+        for &(effect, from, to) in effects {
+            for (micros, change) in [(from, Change::Begins(effect)), (to, Change::Ends(effect))] {
+                scenario.faults.push(FaultEvent { at: Time(Span::from_micros(micros).0), target, change });
+            }
+        }
+        scenario.record.events = true;
+        let mut world = World::new(&scenario).unwrap();
+        world.run();
+        world.finish_record();
+        let log = &world.recorder().unwrap().log;
+        let mut changes: Vec<_> = log
+            .iter()
+            .filter_map(|&(time, event)| match event {
+                LogEvent::Routing { withdrawn, .. } => Some((time.0 / Span::from_micros(1).0, withdrawn)),
+                _ => None,
+            })
+            .collect();
+        changes.dedup();
+        changes
+    };
+    let silently = silent + convergence;
+    assert_eq!(routed(&[(dead, 10, 90)]), [(10 + silently, true), (90 + silently, false)]);
+    // A carrier that comes back does not bring back what loses everything all the same.
+    assert_eq!(
+        routed(&[(dead, 10, 90), (Effect::Down, 50, 60)]),
+        [(10 + silently, true), (90 + silently, false)]
+    );
+    // Nor does the end of the loss bring back what is down.
+    let carrier = detection + convergence;
+    assert_eq!(
+        routed(&[(dead, 10, 40), (Effect::Down, 20, 100)]),
+        [(20 + carrier, true), (100 + carrier, false)]
+    );
 }
 
 #[test]
 fn a_fault_on_what_does_not_exist_is_refused() {
     let mut scenario = Run::new(multiplane(64, 4), patterns::permutation(64, 1000, 3));
-    scenario.faults = vec![FaultEvent { at: AT, target: Target::Switch(10_000), change: Change::Down }];
+    scenario.faults =
+        vec![FaultEvent { at: AT, target: Target::Switch(10_000), change: Change::Begins(Effect::Down) }];
     assert!(matches!(World::new(&scenario), Err(RunError::Fault(_))));
-    scenario.faults = vec![FaultEvent { at: AT, target: Target::Link(0), change: Change::Loss(1.5) }];
+    scenario.faults =
+        vec![FaultEvent { at: AT, target: Target::Link(0), change: Change::Begins(Effect::Loss(1.5)) }];
     assert!(matches!(World::new(&scenario), Err(RunError::Fault(_))));
 }

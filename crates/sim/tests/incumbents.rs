@@ -5,8 +5,8 @@ mod common;
 use common::{all_delivered, fabric, ideal, last_delivery, multiplane, run};
 use openmrc_fabric::Link;
 use openmrc_scenario::run::{
-    AdaptiveConfig, Change, Encapsulation, FaultEvent, MrcConfig, NetworkConfig, PfcConfig, Rocev2Config,
-    Routing, RoutingReaction, Scheduling, SwitchConfig, Target, TransportConfig, UetConfig,
+    AdaptiveConfig, Change, Effect, Encapsulation, FaultEvent, MrcConfig, NetworkConfig, PfcConfig,
+    Rocev2Config, Routing, RoutingReaction, Scheduling, SwitchConfig, Target, TransportConfig, UetConfig,
 };
 use openmrc_scenario::{Results, Run};
 use openmrc_transport::mrc::LoadBalancing;
@@ -193,8 +193,11 @@ fn a_remote_failure_is_invisible_to_adaptive_switches_until_routing_learns_of_it
         let mut scenario = scenario(128, &transport, workload);
         let link = Link { plane: 0, layer: 1, lower: 0, uplink: 3 };
         let target = Target::Link(scenario.network.fabric.link_number(link));
-        scenario.faults =
-            vec![FaultEvent { at: Time(Span::from_micros(20).0), target, change: Change::Down }];
+        scenario.faults = vec![FaultEvent {
+            at: Time(Span::from_micros(20).0),
+            target,
+            change: Change::Begins(Effect::Down),
+        }];
         scenario.network.routing_reaction = reaction;
         let results = run(&scenario);
         assert!(all_delivered(&results), "{reaction:?}: {:?}", results.totals);

@@ -6,8 +6,8 @@ mod common;
 use common::{all_delivered, fabric, ideal, last_delivery, multiplane, run};
 use openmrc_fabric::Switch;
 use openmrc_scenario::run::{
-    Change, FaultEvent, NetworkConfig, PfcConfig, Rocev2Config, Routing, Scheduling, SwitchConfig, Target,
-    TransportConfig, faults,
+    Change, Effect, FaultEvent, NetworkConfig, PfcConfig, Rocev2Config, Routing, Scheduling, SwitchConfig,
+    Target, TransportConfig, faults,
 };
 use openmrc_scenario::{Engine, Run};
 use openmrc_sim::World;
@@ -183,7 +183,11 @@ fn weighted_queues_let_data_through_beside_control() {
 fn loss_on_lossless_links_is_still_repaired() {
     let mut scenario = lossless(32, patterns::permutation(32, 1 << 20, 1), true);
     scenario.faults = (0..scenario.network.fabric.links())
-        .map(|link| FaultEvent { at: Time::ZERO, target: Target::Link(link), change: Change::Loss(0.0005) })
+        .map(|link| FaultEvent {
+            at: Time::ZERO,
+            target: Target::Link(link),
+            change: Change::Begins(Effect::Loss(0.0005)),
+        })
         .collect();
     let results = run(&scenario);
     assert!(all_delivered(&results) && results.totals.fabric.dropped_lossy > 0);

@@ -4,7 +4,7 @@ mod common;
 
 use common::{all_delivered, assert_laws, last_delivery, multiplane};
 use openmrc_fabric::Link;
-use openmrc_scenario::run::{Change, FaultEvent, NetworkConfig, Target};
+use openmrc_scenario::run::{Change, Effect, FaultEvent, NetworkConfig, Target};
 use openmrc_scenario::{Engine, Results, Run};
 use openmrc_sim::{LogEvent, World};
 use openmrc_transport::{PortSet, Span, Time};
@@ -55,7 +55,7 @@ fn all_but(plane: u8) -> PortSet {
 
 #[test]
 fn a_peer_learns_of_a_lost_port_half_a_round_trip_later() {
-    let (results, learnt, rtt) = run(|network| vec![cable(network, 2, AT, Change::Down)]);
+    let (results, learnt, rtt) = run(|network| vec![cable(network, 2, AT, Change::Begins(Effect::Down))]);
     let [(time, up)] = learnt[..] else { panic!("{learnt:?}") };
     assert_eq!(up, all_but(2));
     assert!(time > AT + rtt.scaled(0.3) && time < AT + rtt, "{:?} after the fault", time.since(AT));
@@ -69,8 +69,8 @@ fn an_update_that_is_lost_is_repeated_on_another_port() {
             // Updates go out on ports 0, 1 and 3 in turn; `first` of these lose everything.
             let lossy = [0, 1, 3].into_iter().take(first.into());
             let mut faults: Vec<_> =
-                lossy.map(|plane| cable(network, plane, AT, Change::Loss(1.0))).collect();
-            faults.push(cable(network, 2, AT, Change::Down));
+                lossy.map(|plane| cable(network, plane, AT, Change::Begins(Effect::Loss(1.0)))).collect();
+            faults.push(cable(network, 2, AT, Change::Begins(Effect::Down)));
             faults
         });
         let told = learnt.iter().find(|(_, up)| *up == all_but(2));
@@ -89,9 +89,9 @@ fn an_update_that_a_newer_one_has_overtaken_is_not_believed() {
     let (_, learnt, _) = run(|network| {
         vec![
             // The first update goes out on port 1, where it takes long. The second goes out on port 0, which is back.
-            cable(network, 1, AT, Change::Slow(0.0015)),
-            cable(network, 0, AT, Change::Down),
-            cable(network, 0, AT + Span::from_micros(3), Change::Up),
+            cable(network, 1, AT, Change::Begins(Effect::Slow(0.0015))),
+            cable(network, 0, AT, Change::Begins(Effect::Down)),
+            cable(network, 0, AT + Span::from_micros(3), Change::Ends(Effect::Down)),
         ]
     });
     assert_eq!(learnt, []);
@@ -102,10 +102,10 @@ fn a_peer_that_hears_of_nothing_learns_from_the_traffic() {
     let quiet = Span::from_millis(6);
     let (results, learnt, _) = run(|network| {
         // For longer than updates are repeated nothing leaves or reaches the receiver. Meanwhile it loses a port.
-        let mut faults = vec![cable(network, 2, AT, Change::Down)];
+        let mut faults = vec![cable(network, 2, AT, Change::Begins(Effect::Down))];
         for plane in [0, 1, 3] {
-            faults.push(cable(network, plane, AT, Change::Loss(1.0)));
-            faults.push(cable(network, plane, AT + quiet, Change::Up));
+            faults.push(cable(network, plane, AT, Change::Begins(Effect::Loss(1.0))));
+            faults.push(cable(network, plane, AT + quiet, Change::Ends(Effect::Loss(1.0))));
         }
         faults
     });
@@ -125,13 +125,14 @@ fn a_port_whose_return_nobody_was_told_of_is_back_when_a_packet_comes_over_it() 
     let quiet = Span::from_millis(6);
     let back = AT + Span::from_micros(200);
     let (_, learnt, _) = run(|network| {
-        let mut faults = vec![cable(network, 2, AT, Change::Down)];
+        let mut faults = vec![cable(network, 2, AT, Change::Begins(Effect::Down))];
         for plane in [0, 1, 3] {
-            faults.push(cable(network, plane, back, Change::Loss(1.0)));
+            faults.push(cable(network, plane, back, Change::Begins(Effect::Loss(1.0))));
         }
-        faults.push(cable(network, 2, back, Change::Up));
-        faults.push(cable(network, 2, back, Change::Loss(1.0)));
-        faults.extend((0..PLANES).map(|plane| cable(network, plane, back + quiet, Change::Up)));
+        faults.push(cable(network, 2, back, Change::Ends(Effect::Down)));
+        faults.push(cable(network, 2, back, Change::Begins(Effect::Loss(1.0))));
+        let loss_ends = Change::Ends(Effect::Loss(1.0));
+        faults.extend((0..PLANES).map(|plane| cable(network, plane, back + quiet, loss_ends)));
         faults
     });
     let [(_, without), (time, with)] = learnt[..] else { panic!("{learnt:?}") };

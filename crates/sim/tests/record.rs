@@ -5,7 +5,7 @@ mod common;
 use common::{all_delivered, multiplane, run};
 use openmrc_fabric::Link;
 use openmrc_scenario::run::{
-    CaptureConfig, Change, FaultEvent, RecordConfig, Rocev2Config, Routing, SeriesConfig, Target,
+    CaptureConfig, Change, Effect, FaultEvent, RecordConfig, Rocev2Config, Routing, SeriesConfig, Target,
     TransportConfig,
 };
 use openmrc_scenario::{Engine, Results, Run};
@@ -31,8 +31,8 @@ fn broken_permutation() -> Run {
     let target = Target::Link(network.fabric.link_number(link));
     let mut scenario = Run::new(network, patterns::permutation(32, 4 << 20, 1));
     scenario.faults = vec![
-        FaultEvent { at: Time(10_000_000), target, change: Change::Down },
-        FaultEvent { at: Time(60_000_000), target, change: Change::Up },
+        FaultEvent { at: Time(10_000_000), target, change: Change::Begins(Effect::Down) },
+        FaultEvent { at: Time(60_000_000), target, change: Change::Ends(Effect::Down) },
     ];
     scenario
 }
@@ -98,9 +98,9 @@ fn the_log_has_the_fault_before_the_paths_it_cost_and_the_repair_before_they_are
     let log = &world.recorder().unwrap().log;
     assert!(log.is_sorted_by_key(|(time, _)| *time));
     let first = |wanted: fn(&LogEvent) -> bool| log.iter().position(|(_, what)| wanted(what));
-    let down = first(|w| matches!(w, LogEvent::Fault(_, Change::Down))).unwrap();
+    let down = first(|w| matches!(w, LogEvent::Fault(_, Change::Begins(Effect::Down)))).unwrap();
     let condemned = first(|w| matches!(w, LogEvent::Path { good: false, plane: 1, .. })).unwrap();
-    let up = first(|w| matches!(w, LogEvent::Fault(_, Change::Up))).unwrap();
+    let up = first(|w| matches!(w, LogEvent::Fault(_, Change::Ends(_)))).unwrap();
     assert!(down < condemned && condemned < up);
 }
 

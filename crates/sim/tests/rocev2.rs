@@ -4,7 +4,7 @@ mod common;
 
 use common::{all_delivered, fabric, ideal, last_delivery, multiplane, run};
 use openmrc_scenario::run::{
-    Change, FaultEvent, NetworkConfig, Rocev2Config, Routing, Target, TransportConfig,
+    Change, Effect, FaultEvent, NetworkConfig, Rocev2Config, Routing, Target, TransportConfig,
 };
 use openmrc_scenario::{Results, Run};
 use openmrc_transport::Time;
@@ -53,7 +53,7 @@ fn either_recovery_repairs_random_loss_and_selective_repeat_sends_less_again() {
             .map(|link| FaultEvent {
                 at: Time::ZERO,
                 target: Target::Link(link),
-                change: Change::Loss(0.0005),
+                change: Change::Begins(Effect::Loss(0.0005)),
             })
             .collect();
         let results = run(&scenario);

@@ -362,7 +362,8 @@ fn random_failures_happen_between_their_begin_and_their_end() {
     let fault = json!([{"kind": "random", "targets": ["links"], "at_us": 300, "until_us": 900, "mtbf_us": 200,
                         "mttr_us": 1}]);
     let run = checked(&scenario(&[("faults", fault)])).unwrap().build(OwnParts::default()).unwrap();
-    let begun = run.faults.iter().filter(|fault| fault.change != Change::Up).map(|fault| fault.at.0);
+    let begun =
+        run.faults.iter().filter(|fault| matches!(fault.change, Change::Begins(_))).map(|fault| fault.at.0);
     let (first, last) = (begun.clone().min().unwrap(), begun.clone().max().unwrap());
     assert!(300_000_000 < first && last < 900_000_000, "{first} to {last}");
     assert!(begun.count() > run.network.fabric.links() as usize);

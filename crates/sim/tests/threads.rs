@@ -5,9 +5,9 @@ mod common;
 
 use common::{assert_laws, fabric, multiplane};
 use openmrc_scenario::run::{
-    AdaptiveConfig, CaptureConfig, Change, Encapsulation, FaultEvent, MrcConfig, NetworkConfig, PfcConfig,
-    RecordConfig, Rocev2Config, Routing, RoutingReaction, SeriesConfig, SoftwareHosts, SwitchConfig, Target,
-    TransportConfig, UetConfig, faults,
+    AdaptiveConfig, CaptureConfig, Change, Effect, Encapsulation, FaultEvent, MrcConfig, NetworkConfig,
+    PfcConfig, RecordConfig, Rocev2Config, Routing, RoutingReaction, SeriesConfig, SoftwareHosts,
+    SwitchConfig, Target, TransportConfig, UetConfig, faults,
 };
 use openmrc_scenario::{Engine, Results, Run, RunError};
 use openmrc_sim::World;
@@ -91,12 +91,14 @@ fn faults(which: u8, network: &NetworkConfig) -> Vec<FaultEvent> {
     let links = network.fabric.links();
     match which {
         0 => Vec::new(),
-        1 => (0..links).map(|link| fault(0, Target::Link(link), Change::Loss(0.005))).collect(),
+        1 => {
+            (0..links).map(|link| fault(0, Target::Link(link), Change::Begins(Effect::Loss(0.005)))).collect()
+        }
         2 => faults::flap(Target::Link(3), Time(5_000_000), Span::from_micros(15), Span::from_micros(20), 3),
         _ => vec![
-            fault(4, Target::Switch(network.fabric.switches() - 1), Change::Down),
-            fault(6, Target::Link(links - 1), Change::Slow(0.3)),
-            fault(60, Target::Switch(network.fabric.switches() - 1), Change::Up),
+            fault(4, Target::Switch(network.fabric.switches() - 1), Change::Begins(Effect::Down)),
+            fault(6, Target::Link(links - 1), Change::Begins(Effect::Slow(0.3))),
+            fault(60, Target::Switch(network.fabric.switches() - 1), Change::Ends(Effect::Down)),
         ],
     }
 }

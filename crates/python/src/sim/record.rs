@@ -1,7 +1,7 @@
 //! The record of a run as columns: links, paths, time series, log, captured packets.
 
 use openmrc_fabric::Fabric;
-use openmrc_scenario::run::Change;
+use openmrc_scenario::run::{Change, Effect};
 use openmrc_scenario::{Totals, names};
 use openmrc_sim::{LogEvent, Recorder};
 use pyo3::prelude::*;
@@ -12,10 +12,11 @@ use super::{Columns, PySimulation};
 
 /// The kind of a fault in the log, and its probability or share.
 fn change_of(change: Change) -> (&'static str, Option<f64>) {
-    match change {
-        Change::Down | Change::Up => (change.name(), None),
-        Change::Loss(value) | Change::BitErrors(value) | Change::Slow(value) => (change.name(), Some(value)),
-    }
+    let value = match change {
+        Change::Begins(Effect::Loss(value) | Effect::BitErrors(value) | Effect::Slow(value)) => Some(value),
+        Change::Begins(Effect::Down) | Change::Ends(_) => None,
+    };
+    (change.name(), value)
 }
 
 impl PySimulation {

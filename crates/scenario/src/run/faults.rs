@@ -8,13 +8,12 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use openmrc_fabric::Fabric;
 use openmrc_transport::{Span, Time};
 
-/// What happens to a target.
+/// What a fault does to a target. Several may be on at once, also the same one twice: a target is down while any of them
+/// takes it down, packets and bits have to survive every loss, and the slowest rate counts.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Change {
+pub enum Effect {
     /// Nothing gets through; packets on the cable are lost.
     Down,
-    /// It works as at first.
-    Up,
     /// Each packet is lost with this probability.
     Loss(f64),
     /// Each bit is damaged with this probability; a damaged packet is dropped.
@@ -23,15 +22,40 @@ pub enum Change {
     Slow(f64),
 }
 
-impl Change {
+impl Effect {
     /// Its name in scenarios and in the log.
     pub const fn name(&self) -> &'static str {
         match self {
-            Change::Down => "down",
-            Change::Up => "up",
-            Change::Loss(_) => "loss",
-            Change::BitErrors(_) => "bit-errors",
-            Change::Slow(_) => "slow",
+            Effect::Down => "down",
+            Effect::Loss(_) => "loss",
+            Effect::BitErrors(_) => "bit-errors",
+            Effect::Slow(_) => "slow",
+        }
+    }
+}
+
+/// What happens to a target.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Change {
+    /// An effect begins.
+    Begins(Effect),
+    /// An effect that has begun ends. Others that are on stay on.
+    Ends(Effect),
+}
+
+impl Change {
+    /// The effect that begins or ends.
+    pub const fn effect(&self) -> Effect {
+        match *self {
+            Change::Begins(effect) | Change::Ends(effect) => effect,
+        }
+    }
+
+    /// Its name in the log.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Change::Begins(effect) => effect.name(),
+            Change::Ends(_) => "up",
         }
     }
 }
@@ -94,10 +118,10 @@ pub fn check(faults: &[FaultEvent], fabric: &Fabric) -> Result<(), FaultError> {
             let (links, switches) = (fabric.links(), fabric.switches());
             return Err(FaultError::Target { index, target: fault.target, links, switches });
         }
-        let (value, ok) = match fault.change {
-            Change::Down | Change::Up => (0.0, true),
-            Change::Loss(p) | Change::BitErrors(p) => (p, (0.0..=1.0).contains(&p)),
-            Change::Slow(share) => (share, share > 0.0 && share <= 1.0),
+        let (value, ok) = match fault.change.effect() {
+            Effect::Down => (0.0, true),
+            Effect::Loss(p) | Effect::BitErrors(p) => (p, (0.0..=1.0).contains(&p)),
+            Effect::Slow(share) => (share, share > 0.0 && share <= 1.0),
         };
         if !ok {
             return Err(FaultError::Number { index, value });
@@ -113,8 +137,8 @@ pub fn flap(target: Target, from: Time, down: Span, up: Span, times: u32) -> Vec
         .flat_map(|i| {
             let at = from + period.times(i);
             [
-                FaultEvent { at, target, change: Change::Down },
-                FaultEvent { at: at + down, target, change: Change::Up },
+                FaultEvent { at, target, change: Change::Begins(Effect::Down) },
+                FaultEvent { at: at + down, target, change: Change::Ends(Effect::Down) },
             ]
         })
         .collect()
@@ -127,11 +151,11 @@ pub fn chosen(mut targets: Vec<Target>, share: f64, seed: u64) -> Vec<Target> {
     (0..count.min(targets.len())).map(|_| targets.swap_remove(dice.random_range(0..targets.len()))).collect()
 }
 
-/// Random failures: `change` happens to each target after an exponentially distributed time of mean `mtbf`, and is
-/// repaired after one of mean `mttr`, repeatedly in a period.
+/// Random failures: `effect` begins at each target after an exponentially distributed time of mean `mtbf`, and
+/// ends after one of mean `mttr`, repeatedly in a period.
 pub fn random(
     targets: &[Target],
-    change: Change,
+    effect: Effect,
     mtbf: Span,
     mttr: Span,
     period: Range<Time>,
@@ -143,9 +167,9 @@ pub fn random(
     for &target in targets {
         let mut now = period.start + wait(mtbf);
         while now < period.end {
-            faults.push(FaultEvent { at: now, target, change });
+            faults.push(FaultEvent { at: now, target, change: Change::Begins(effect) });
             now += wait(mttr);
-            faults.push(FaultEvent { at: now, target, change: Change::Up });
+            faults.push(FaultEvent { at: now, target, change: Change::Ends(effect) });
             now += wait(mtbf);
         }
     }

@@ -9,7 +9,7 @@ mod transport;
 use openmrc_transport::Time;
 use openmrc_workload::{Workload, WorkloadError};
 
-pub use self::faults::{Change, FaultError, FaultEvent, Target};
+pub use self::faults::{Change, Effect, FaultError, FaultEvent, Target};
 pub use self::network::{
     EcnMarking, Encapsulation, NetworkConfig, Overflow, PfcConfig, Routing, RoutingReaction, Scheduling,
     SoftwareHosts, SwitchConfig,
@@ -98,7 +98,7 @@ impl Run {
     fn check_slowness(&self) -> Result<(), RunError> {
         let picos = self.network.picos_per_byte() as f64;
         for fault in &self.faults {
-            if let Change::Slow(share) = fault.change
+            if let Effect::Slow(share) = fault.change.effect()
                 && (picos / share).round() > f64::from(u16::MAX)
             {
                 let value = (self.network.port_rate_bps as f64 * share) as u64;

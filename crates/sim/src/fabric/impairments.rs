@@ -1,6 +1,6 @@
-//! Ports that lose packets or are slow, and which packets they lose.
+//! What faults do to ports, and which packets impaired ports lose.
 
-use openmrc_scenario::run::{Change, Encapsulation};
+use openmrc_scenario::run::{Change, Effect, Encapsulation};
 
 use std::collections::HashMap;
 
@@ -8,59 +8,98 @@ use super::ports::{Port, port_flag};
 use crate::event::Event;
 use crate::hash::chance;
 
-/// Probabilities of losing a packet and of damaging a bit.
-#[derive(Clone, Copy, Default)]
-struct Loss {
-    packet: f64,
-    bit: f64,
+/// What faults do to a port now.
+struct Impairment {
+    /// The effects that are on, each as often as it has begun and not ended.
+    effects: Vec<Effect>,
+    /// Probability that a packet is not lost.
+    packet_survives: f64,
+    /// Probability that a bit is not damaged.
+    bit_survives: f64,
+    /// Picoseconds that a byte takes when the port is not slow.
+    full_picos_per_byte: u16,
 }
 
-/// Impaired ports. Ports that are down only have their flag.
+impl Impairment {
+    fn new(port: &Port) -> Self {
+        Impairment {
+            effects: Vec::new(),
+            packet_survives: 1.0,
+            bit_survives: 1.0,
+            full_picos_per_byte: port.picos_per_byte,
+        }
+    }
+
+    fn change(&mut self, change: Change) {
+        match change {
+            Change::Begins(effect) => self.effects.push(effect),
+            Change::Ends(effect) => {
+                if let Some(place) = self.effects.iter().position(|&on| on == effect) {
+                    self.effects.remove(place);
+                }
+            }
+        }
+    }
+
+    /// Makes the port what all effects together make it.
+    fn impair(&mut self, port: &mut Port) {
+        port.flags &= !(port_flag::DOWN | port_flag::LOSSY);
+        (self.packet_survives, self.bit_survives) = (1.0, 1.0);
+        let mut least = 1.0f64;
+        for effect in &self.effects {
+            match *effect {
+                Effect::Down => port.flags |= port_flag::DOWN,
+                Effect::Loss(p) => {
+                    port.flags |= port_flag::LOSSY;
+                    self.packet_survives *= 1.0 - p;
+                }
+                Effect::BitErrors(p) => {
+                    port.flags |= port_flag::LOSSY;
+                    self.bit_survives *= 1.0 - p;
+                }
+                Effect::Slow(share) => least = least.min(share),
+            }
+        }
+        let picos = f64::from(self.full_picos_per_byte) / least;
+        port.picos_per_byte = picos.round().min(f64::from(u16::MAX)) as u16;
+    }
+}
+
+/// Impaired ports.
 pub(crate) struct Impairments {
     /// By port.
-    lossy: HashMap<u32, Loss>,
-    /// By slow port: the picoseconds that a byte takes when the port is not slow.
-    slow: HashMap<u32, u16>,
+    ports: HashMap<u32, Impairment>,
     seed: u64,
 }
 
 impl Impairments {
     /// No impaired ports.
     pub fn new(seed: u64) -> Self {
-        Impairments { lossy: HashMap::new(), slow: HashMap::new(), seed }
+        Impairments { ports: HashMap::new(), seed }
     }
 
     /// Changes a port.
     pub fn apply(&mut self, port: &mut Port, number: u32, change: Change) {
-        match change {
-            Change::Down => port.flags |= port_flag::DOWN,
-            Change::Up => {
-                port.flags &= !(port_flag::DOWN | port_flag::LOSSY);
-                self.lossy.remove(&number);
-                if let Some(picos) = self.slow.remove(&number) {
-                    port.picos_per_byte = picos;
-                }
-            }
-            Change::Loss(p) => {
-                port.flags |= port_flag::LOSSY;
-                self.lossy.entry(number).or_default().packet = p;
-            }
-            Change::BitErrors(p) => {
-                port.flags |= port_flag::LOSSY;
-                self.lossy.entry(number).or_default().bit = p;
-            }
-            Change::Slow(share) => {
-                let full = *self.slow.entry(number).or_insert(port.picos_per_byte);
-                port.picos_per_byte = (f64::from(full) / share).round().min(f64::from(u16::MAX)) as u16;
-            }
+        let impairment = self.ports.entry(number).or_insert_with(|| Impairment::new(port));
+        impairment.change(change);
+        impairment.impair(port);
+        if impairment.effects.is_empty() {
+            self.ports.remove(&number);
         }
+    }
+
+    /// Whether every packet from this port is lost, although it may have a carrier.
+    pub fn loses_everything(&self, number: u32) -> bool {
+        self.ports.get(&number).is_some_and(|impairment| impairment.packet_survives <= 0.0)
     }
 
     /// Whether a packet gets over the cable of the lossy port `from`.
     pub fn survives(&self, event: &Event, from: u32) -> bool {
-        let Loss { packet, bit } = self.lossy.get(&from).copied().unwrap_or_default();
+        let Some(Impairment { packet_survives, bit_survives, .. }) = self.ports.get(&from) else {
+            return true;
+        };
         let bits = f64::from(u32::from(event.bytes) - Encapsulation::BETWEEN_FRAMES) * 8.0;
-        let whole = (1.0 - packet) * (1.0 - bit).powf(bits);
+        let whole = packet_survives * bit_survives.powf(bits);
         chance(self.seed ^ u64::from(event.connection) << 32, from, event.time) < whole
     }
 }

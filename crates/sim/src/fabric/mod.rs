@@ -28,7 +28,7 @@ use self::port_model::PortModel;
 pub(crate) use self::ports::Fate;
 use self::ports::{Ports, port_flag};
 use self::queued::Queued;
-use self::routing::Routes;
+use self::routing::{Failure, Routes};
 use crate::clock::Clock;
 use crate::event::{Event, Kind};
 use crate::groups::Groups;
@@ -208,11 +208,11 @@ impl FabricState {
         self.checks_arrivals = true;
         let port = &mut self.ports[number];
         let was_down = port.is_down();
+        let was_dead = self.impairments.loses_everything(number);
         self.impairments.apply(port, number, change);
-        if let Change::Loss(probability) = change
-            && self.ports.host_of(number).is_none()
-        {
-            self.routes.schedule_silent_reaction(number, probability >= 1.0, clock);
+        let dead = self.impairments.loses_everything(number);
+        if dead != was_dead && self.ports.host_of(number).is_none() {
+            self.routes.schedule_reaction(number, Failure::Silent, dead, clock);
         }
         let port = &self.ports[number];
         let down = port.is_down();
@@ -226,7 +226,7 @@ impl FabricState {
                 Some(CarrierChange { host, port, up: !down })
             }
             None => {
-                self.routes.schedule_reaction(number, down, clock);
+                self.routes.schedule_reaction(number, Failure::Carrier, down, clock);
                 None
             }
         }

@@ -1,25 +1,56 @@
 //! How a switch chooses a port for a packet, and how routing learns of ports that are down (docs/spec/baselines.md,
 //! "Routing").
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ops::Range;
 
 use super::layout::{Layout, SwitchInfo, UNCONNECTED};
 use super::port_model::PortModel;
 use super::ports::Ports;
 use openmrc_scenario::run::{NetworkConfig, Routing, RoutingReaction};
-use openmrc_transport::Span;
 use openmrc_transport::random::mix;
 
 use crate::clock::Clock;
 use crate::event::{Event, Kind};
 use crate::record::LogEvent;
 
-/// A step of routing's reaction to a port that went down or came up.
+/// Why routing avoids a port.
+#[derive(Clone, Copy)]
+pub(crate) enum Failure {
+    /// It has no carrier.
+    Carrier = 1,
+    /// It loses every packet.
+    Silent = 2,
+}
+
+/// Ports that are avoided, with the [`Failure`]s for which they are, a bit each.
+#[derive(Default)]
+struct Avoided(HashMap<u32, u8>);
+
+impl Avoided {
+    fn contains(&self, port: u32) -> bool {
+        self.0.contains_key(&port)
+    }
+
+    /// A failure of a port begins or ends. Returns whether the port is avoided from now on, or not any more.
+    fn set(&mut self, port: u32, failure: Failure, failed: bool) -> bool {
+        let failures = self.0.entry(port).or_default();
+        let before = *failures;
+        *failures = if failed { before | failure as u8 } else { before & !(failure as u8) };
+        let after = *failures;
+        if after == 0 {
+            self.0.remove(&port);
+        }
+        (before == 0) != (after == 0)
+    }
+}
+
+/// A step of routing's reaction to a port that has failed or has recovered.
 #[derive(Clone, Copy)]
 struct Reaction {
     port: u32,
-    down: bool,
+    failure: Failure,
+    failed: bool,
     /// All switches learn of it, or only the port's own.
     everywhere: bool,
 }
@@ -30,11 +61,9 @@ pub(crate) struct Routes {
     seed: u64,
     reaction: Option<RoutingReaction>,
     /// Ports that their own switch does not use.
-    detected: HashSet<u32>,
+    detected: Avoided,
     /// Ports that no route leads over.
-    withdrawn: HashSet<u32>,
-    /// Ports with a carrier that lose every packet.
-    silent: HashSet<u32>,
+    withdrawn: Avoided,
     /// All reactions scheduled so far.
     reactions: Vec<Reaction>,
 }
@@ -46,9 +75,8 @@ impl Routes {
             routing: config.routing,
             seed: config.seed,
             reaction: config.routing_reaction,
-            detected: HashSet::new(),
-            withdrawn: HashSet::new(),
-            silent: HashSet::new(),
+            detected: Avoided::default(),
+            withdrawn: Avoided::default(),
             reactions: Vec::new(),
         }
     }
@@ -118,14 +146,14 @@ impl Routes {
     /// Whether routing avoids a port for packets to `dst`: its switch knows that it is down, or no route leads on from
     /// its peer.
     fn avoids(&self, layout: &Layout, ports: &Ports, port: u32, dst: u32) -> bool {
-        self.detected.contains(&port)
-            || !self.withdrawn.is_empty() && !self.leads_on(layout, ports, port, dst)
+        self.detected.contains(port)
+            || !self.withdrawn.0.is_empty() && !self.leads_on(layout, ports, port, dst)
     }
 
     /// Whether the node behind a port has a route to `dst`, as far as routing knows. A route goes up, then down.
     fn leads_on(&self, layout: &Layout, ports: &Ports, port: u32, dst: u32) -> bool {
         let peer = ports[port].peer;
-        if self.withdrawn.contains(&port) || peer == UNCONNECTED {
+        if self.withdrawn.contains(port) || peer == UNCONNECTED {
             return false;
         }
         if ports[peer].is_host() {
@@ -143,40 +171,29 @@ impl Routes {
         next.into_iter().any(|port| self.leads_on(layout, ports, port, dst))
     }
 
-    /// A switch port went down or came up: its own switch reacts first, then all others.
-    pub fn schedule_reaction(&mut self, port: u32, down: bool, clock: &mut Clock) {
-        let Some(reaction) = self.reaction else { return };
-        self.schedule(port, down, reaction.detection, reaction.convergence, clock);
-    }
-
-    /// A switch port with a carrier loses every packet, or does not any more.
-    pub fn schedule_silent_reaction(&mut self, port: u32, dead: bool, clock: &mut Clock) {
-        let Some(reaction) = self.reaction else { return };
-        let changed = if dead { self.silent.insert(port) } else { self.silent.remove(&port) };
-        if changed {
-            self.schedule(port, dead, reaction.silent_detection, reaction.convergence, clock);
-        }
-    }
-
-    fn schedule(&mut self, port: u32, down: bool, detection: Span, convergence: Span, clock: &mut Clock) {
+    /// A switch port has failed or has recovered: its own switch reacts first, then all others.
+    pub fn schedule_reaction(&mut self, port: u32, failure: Failure, failed: bool, clock: &mut Clock) {
+        let Some(RoutingReaction { detection, silent_detection, convergence }) = self.reaction else {
+            return;
+        };
+        let detection = match failure {
+            Failure::Carrier => detection,
+            Failure::Silent => silent_detection,
+        };
         let soonest = clock.lookahead();
         let detected = clock.now + detection.0.max(soonest);
         let converged = detected + convergence.0.max(soonest);
         for (time, everywhere) in [(detected, false), (converged, true)] {
             clock.push_everywhere(time, Kind::Reroute, self.reactions.len() as u32);
-            self.reactions.push(Reaction { port, down, everywhere });
+            self.reactions.push(Reaction { port, failure, failed, everywhere });
         }
     }
 
     /// A reaction is due. Returns what the log is to say of it.
     pub fn react(&mut self, index: u32) -> Option<LogEvent> {
-        let Reaction { port, down, everywhere } = self.reactions[index as usize];
+        let Reaction { port, failure, failed, everywhere } = self.reactions[index as usize];
         let avoided = if everywhere { &mut self.withdrawn } else { &mut self.detected };
-        if down {
-            avoided.insert(port);
-        } else {
-            avoided.remove(&port);
-        }
-        everywhere.then_some(LogEvent::Routing { port, withdrawn: down })
+        let changed = avoided.set(port, failure, failed);
+        (changed && everywhere).then_some(LogEvent::Routing { port, withdrawn: failed })
     }
 }
