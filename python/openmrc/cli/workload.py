@@ -18,7 +18,16 @@ _SCHEDULES = "1f1b|interleaved"
 
 workload = typer.Typer(add_completion=False, no_args_is_help=True)
 
-FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A workload, as generate writes it.")]
+FileArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE", help="A workload: as generate writes it, GOAL, or text of SimAI and AICB."
+    ),
+]
+GpusOption = Annotated[
+    int | None,
+    typer.Option("--gpus", metavar="N", help="Ranks, for files of AICB whose first line has no all_gpus."),
+]
 RateOption = Annotated[
     str, typer.Option("--rate", metavar="RATE", help="What a rank's NIC sends, over all its ports.")
 ]
@@ -98,11 +107,16 @@ def generate(
 
 
 @workload.command("show")
-def show(file: FileArgument, rate: RateOption = "800G", json: _common.JsonOption = False) -> None:
+def show(
+    file: FileArgument,
+    gpus: GpusOption = None,
+    rate: RateOption = "800G",
+    json: _common.JsonOption = False,
+) -> None:
     """Show counts, bytes of a rank by kind, and the least time that computing and sending need."""
     from openmrc.workload import require, volume
 
-    found = _load(file)
+    found = _load(file, gpus)
     require(found, file)
     figures = volume(found, parse_rate(rate) / 1e9)
     if json:
@@ -122,11 +136,11 @@ def show(file: FileArgument, rate: RateOption = "800G", json: _common.JsonOption
 
 
 @workload.command("check")
-def check(file: FileArgument, json: _common.JsonOption = False) -> None:
+def check(file: FileArgument, gpus: GpusOption = None, json: _common.JsonOption = False) -> None:
     """Check that a workload can run: groups, peers, sizes, what ranks agree on, cycles, deadlocks."""
     from openmrc.workload import problems
 
-    found = _load(file)
+    found = _load(file, gpus)
     wrong = list(problems(found))
     if json:
         listed = [
@@ -154,6 +168,7 @@ def run(
             " planes, MRC.",
         ),
     ] = None,
+    gpus: GpusOption = None,
     json: _common.JsonOption = False,
 ) -> None:
     """Run a workload on a fabric in virtual time, packet by packet: step time and exposed communication.
@@ -165,7 +180,7 @@ def run(
     from openmrc.workload import require
     from openmrc.workload import run as simulate
 
-    found = _load(file)
+    found = _load(file, gpus)
     require(found, file)
     fabric = None if scenario is None else sim.load(scenario)
     with contents_of(scenario), progress() as advance:
@@ -199,10 +214,10 @@ def _ms(micros: float) -> str:
     return f"{micros / 1e3:,.3f}"
 
 
-def _load(file: Path) -> "Workload":
+def _load(file: Path, gpus: int | None) -> "Workload":
     from openmrc.workload import load
 
-    return load(file)
+    return load(file, gpus)
 
 
 def _row(ranks: int, first: int, row: "Row") -> list[str]:

@@ -11,7 +11,8 @@
 """
 
 from openmrc.workload.check import Problem, problems, require
-from openmrc.workload.file import load, save
+from openmrc.workload.file import save
+from openmrc.workload.formats import load
 from openmrc.workload.generate import generate
 from openmrc.workload.layout import Layout
 from openmrc.workload.models import GPUS, PRESETS, Experts, Gpu, Latent, Model, preset
