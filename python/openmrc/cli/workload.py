@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 _MODELS = "gpt3-175b|llama3-8b|llama3-70b|llama3-405b|mixtral-8x7b|mixtral-8x22b|deepseek-v3"
 _GPUS = "a100|h100|b200|gb200"
 _SCHEDULES = "1f1b|interleaved"
+_FORMATS = "openmrc|goal|chakra"
 
 workload = typer.Typer(add_completion=False, no_args_is_help=True)
 
 FileArgument = Annotated[
     Path,
     typer.Argument(
-        metavar="FILE", help="A workload: as generate writes it, GOAL, or text of SimAI and AICB."
+        metavar="FILE",
+        help="A workload: as generate writes it, GOAL, text of SimAI or AICB, the prefix of Chakra traces.",
     ),
 ]
 GpusOption = Annotated[
@@ -208,6 +210,46 @@ def run(
     if not done.finished:
         _common.print_error(f"the step has not ended after {_ms(done.step_us)} ms of virtual time")
         raise typer.Exit(_common.EXIT_FAILURE)
+
+
+@workload.command("convert")
+def convert(
+    file: FileArgument,
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="File to write; of Chakra traces the prefix of all ranks.")
+    ],
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar=_FORMATS,
+            help="Format to write; of an OUT that ends with .jsonl or .goal it need not be said.",
+            autocompletion=_complete.choices(*_FORMATS.split("|")),
+        ),
+    ] = "",
+    gpus: GpusOption = None,
+    json: _common.JsonOption = False,
+) -> None:
+    """Write a workload in another format: JSON Lines of openmrc, GOAL, or Chakra traces.
+
+    GOAL has the messages of collectives, Chakra whole microseconds.
+    """
+    from openmrc.workload import convert as write
+    from openmrc.workload import require
+
+    to = to or {".jsonl": "openmrc", ".goal": "goal"}.get(out.suffix, "")
+    if to not in _FORMATS.split("|"):
+        raise typer.BadParameter(
+            f"--to {to}: not one of {_FORMATS.replace('|', ', ')}"
+            if to
+            else "--to: it is needed for this OUT"
+        )
+    found = _load(file, gpus)
+    require(found, file)
+    files = write(found, out, to)
+    if json:
+        _common.print_json({"files": files, "ranks": len(found.ranks), "nodes": found.nodes()})
+    else:
+        _common.console().print(f"{out}: {len(found.ranks):,} ranks, {found.nodes():,} nodes, as {to}")
 
 
 def _ms(micros: float) -> str:
