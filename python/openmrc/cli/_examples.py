@@ -63,6 +63,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "workload show": ("openmrc workload show step.jsonl",),
     "workload run": ("openmrc workload run step.jsonl",),
     "workload check": ("openmrc workload check step.jsonl",),
+    "workload convert": (
+        "openmrc workload convert step.jsonl step.goal",
+        "openmrc workload convert step.jsonl traces --to chakra",
+    ),
     "reproduce": ("openmrc reproduce --only P4 --seeds 1",),
     "bench-collective": ("openmrc bench-collective all_reduce --ranks 2 --maxbytes 1M",),
     "tune": ("openmrc tune --ranks 2 --out tuning.json",),

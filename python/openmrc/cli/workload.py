@@ -15,10 +15,21 @@ if TYPE_CHECKING:
 _MODELS = "gpt3-175b|llama3-8b|llama3-70b|llama3-405b|mixtral-8x7b|mixtral-8x22b|deepseek-v3"
 _GPUS = "a100|h100|b200|gb200"
 _SCHEDULES = "1f1b|interleaved"
+_FORMATS = "openmrc|goal|chakra"
 
 workload = typer.Typer(add_completion=False, no_args_is_help=True)
 
-FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A workload, as generate writes it.")]
+FileArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="A workload: as generate writes it, GOAL, text of SimAI or AICB, the prefix of Chakra traces.",
+    ),
+]
+GpusOption = Annotated[
+    int | None,
+    typer.Option("--gpus", metavar="N", help="Ranks, for files of AICB whose first line has no all_gpus."),
+]
 RateOption = Annotated[
     str, typer.Option("--rate", metavar="RATE", help="What a rank's NIC sends, over all its ports.")
 ]
@@ -98,11 +109,16 @@ def generate(
 
 
 @workload.command("show")
-def show(file: FileArgument, rate: RateOption = "800G", json: _common.JsonOption = False) -> None:
+def show(
+    file: FileArgument,
+    gpus: GpusOption = None,
+    rate: RateOption = "800G",
+    json: _common.JsonOption = False,
+) -> None:
     """Show counts, bytes of a rank by kind, and the least time that computing and sending need."""
     from openmrc.workload import require, volume
 
-    found = _load(file)
+    found = _load(file, gpus)
     require(found, file)
     figures = volume(found, parse_rate(rate) / 1e9)
     if json:
@@ -122,11 +138,11 @@ def show(file: FileArgument, rate: RateOption = "800G", json: _common.JsonOption
 
 
 @workload.command("check")
-def check(file: FileArgument, json: _common.JsonOption = False) -> None:
+def check(file: FileArgument, gpus: GpusOption = None, json: _common.JsonOption = False) -> None:
     """Check that a workload can run: groups, peers, sizes, what ranks agree on, cycles, deadlocks."""
     from openmrc.workload import problems
 
-    found = _load(file)
+    found = _load(file, gpus)
     wrong = list(problems(found))
     if json:
         listed = [
@@ -154,6 +170,7 @@ def run(
             " planes, MRC.",
         ),
     ] = None,
+    gpus: GpusOption = None,
     json: _common.JsonOption = False,
 ) -> None:
     """Run a workload on a fabric in virtual time, packet by packet: step time and exposed communication.
@@ -165,7 +182,7 @@ def run(
     from openmrc.workload import require
     from openmrc.workload import run as simulate
 
-    found = _load(file)
+    found = _load(file, gpus)
     require(found, file)
     fabric = None if scenario is None else sim.load(scenario)
     with contents_of(scenario), progress() as advance:
@@ -195,14 +212,54 @@ def run(
         raise typer.Exit(_common.EXIT_FAILURE)
 
 
+@workload.command("convert")
+def convert(
+    file: FileArgument,
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="File to write; of Chakra traces the prefix of all ranks.")
+    ],
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar=_FORMATS,
+            help="Format to write; of an OUT that ends with .jsonl or .goal it need not be said.",
+            autocompletion=_complete.choices(*_FORMATS.split("|")),
+        ),
+    ] = "",
+    gpus: GpusOption = None,
+    json: _common.JsonOption = False,
+) -> None:
+    """Write a workload in another format: JSON Lines of openmrc, GOAL, or Chakra traces.
+
+    GOAL has the messages of collectives, Chakra whole microseconds.
+    """
+    from openmrc.workload import convert as write
+    from openmrc.workload import require
+
+    to = to or {".jsonl": "openmrc", ".goal": "goal"}.get(out.suffix, "")
+    if to not in _FORMATS.split("|"):
+        raise typer.BadParameter(
+            f"--to {to}: not one of {_FORMATS.replace('|', ', ')}"
+            if to
+            else "--to: it is needed for this OUT"
+        )
+    found = _load(file, gpus)
+    require(found, file)
+    files = write(found, out, to)
+    if json:
+        _common.print_json({"files": files, "ranks": len(found.ranks), "nodes": found.nodes()})
+    else:
+        _common.console().print(f"{out}: {len(found.ranks):,} ranks, {found.nodes():,} nodes, as {to}")
+
+
 def _ms(micros: float) -> str:
     return f"{micros / 1e3:,.3f}"
 
 
-def _load(file: Path) -> "Workload":
+def _load(file: Path, gpus: int | None) -> "Workload":
     from openmrc.workload import load
 
-    return load(file)
+    return load(file, gpus)
 
 
 def _row(ranks: int, first: int, row: "Row") -> list[str]:

@@ -11,7 +11,8 @@
 """
 
 from openmrc.workload.check import Problem, problems, require
-from openmrc.workload.file import load, save
+from openmrc.workload.file import save
+from openmrc.workload.formats import FORMATS, convert, load
 from openmrc.workload.generate import generate
 from openmrc.workload.layout import Layout
 from openmrc.workload.models import GPUS, PRESETS, Experts, Gpu, Latent, Model, preset
@@ -20,6 +21,7 @@ from openmrc.workload.run import Run, run
 from openmrc.workload.volume import Class, Row, Volume, volume
 
 __all__ = [
+    "FORMATS",
     "GPUS",
     "PRESETS",
     "Class",
@@ -36,6 +38,7 @@ __all__ = [
     "Volume",
     "Workload",
     "bytes_sent",
+    "convert",
     "generate",
     "load",
     "preset",

@@ -6,6 +6,7 @@ The simulator reads them (``kind: recorded``).
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from openmrc.errors import ArgumentError
 from openmrc.files import write_bytes, write_text
 from openmrc.workload.program import Node, Workload, scale_up_ns
 
@@ -59,16 +60,24 @@ def write(workload: Workload, prefix: Path) -> list[Path]:
         prefix: Begin of the names.
 
     Raises:
+        ArgumentError: if a trace of a rank that the workload has not is there already.
         OSError: if a file cannot be written.
     """
     import json
 
+    beyond = Path(f"{prefix}.{len(workload.ranks)}.et")
+    if beyond.exists():
+        raise ArgumentError(
+            f"{beyond} is there, but the workload has {len(workload.ranks)} ranks: it is of a larger job;"
+            " remove its files or take another prefix"
+        )
     files = []
     for rank in range(len(workload.ranks)):
         files.append(Path(f"{prefix}.{rank}.et"))
         write_bytes(files[-1], encode(_nodes(workload, rank)), sync=False)
-    if workload.groups:
-        files.append(Path(f"{prefix}.groups.json"))
+    groups = Path(f"{prefix}.groups.json")
+    if workload.groups or groups.exists():
+        files.append(groups)
         text = json.dumps({name: list(members) for name, members in workload.groups.items()})
         write_text(files[-1], text + "\n", sync=False)
     return files

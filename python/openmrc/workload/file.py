@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from openmrc.errors import FormatError
-from openmrc.files import read_text, replacing
+from openmrc.files import replacing
 from openmrc.workload.program import KINDS, OPERATIONS, Node, Rank, Workload
 
 FORMAT = "openmrc-workload"
@@ -67,18 +67,20 @@ def _changed(node: Node) -> dict[str, Any]:
     return found
 
 
-def load(path: Path) -> Workload:
-    """Reads a workload.
+def parse(text: str, path: Path) -> Workload:
+    """Reads a workload from the text of its file.
+
+    Args:
+        text: What the file has.
+        path: Its name, for errors.
 
     Raises:
-        OSError: if the file cannot be read.
         FormatError: if it is no workload; names file, line and field.
     """
-    lines = read_text(path, most=MOST_BYTES).split("\n")
     reader = _Reader(path)
-    for number, text in enumerate(lines, start=1):
-        if text.strip():
-            reader.line(number, text)
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            reader.line(number, line)
     return reader.workload()
 
 
