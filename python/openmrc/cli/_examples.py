@@ -53,7 +53,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "lab repair": ("sudo openmrc lab repair",),
     "lab flap": ("sudo openmrc lab flap p0/t0-0:up1 --down 500ms --up 2s --count 10",),
     "lab soft": ("sudo openmrc lab soft p0/t1-2 --rate 100M",),
-    "lab demo": ("sudo openmrc lab demo --only mrc",),
+    "lab demo": ("sudo openmrc lab demo --only mrc", "sudo openmrc lab demo --operate --rate 10M"),
     "simulate": ("openmrc simulate --hosts 64", "openmrc simulate planned-fabric.yaml --report report.html"),
     "compare": ("openmrc compare planned-fabric.yaml --transports mrc,rocev2:qps=8",),
     "sweep": ("openmrc sweep incast.yaml --out points.csv",),

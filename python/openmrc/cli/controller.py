@@ -3,14 +3,18 @@
 import logging
 import sys
 import tempfile
+import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from openmrc.cli import _common, _complete, _peers, _values
 from openmrc.errors import ArgumentError
 from openmrc.extras import import_optional
+
+if TYPE_CHECKING:
+    from openmrc.operate.score import Score
 
 AUTOMATIC = ("off", "dry-run", "on")
 PACKAGES = ("fastapi", "uvicorn", "sqlalchemy", "prometheus_client", "httpx")
@@ -89,6 +93,16 @@ def controller(
         bool, typer.Option("--simulate", help="Hosts that do not exist report, and faults are drawn.")
     ] = False,
     seed: Annotated[int, typer.Option("--seed", min=0, help="With --simulate: of the faults.")] = 1,
+    duration: Annotated[
+        float | None,
+        typer.Option(
+            "--duration",
+            "-D",
+            help="With --simulate: end after this time. Default: at Ctrl-C.",
+            **_values.time(1),
+        ),
+    ] = None,
+    json: _common.JsonOption = False,
     alertmanager: Annotated[
         list[str] | None,
         typer.Option(
@@ -112,6 +126,7 @@ def controller(
     Beyond this machine it listens only with a token.
 
     With --simulate and without a file: 256 hosts in 8 planes, in memory, and the page's address with a token.
+    At its end it prints what was named when, rightly or wrongly; with --json as JSON, after the address.
     """
     if automatic not in AUTOMATIC:
         raise ArgumentError(f"--automatic {automatic}: {', '.join(AUTOMATIC)} are allowed")
@@ -119,6 +134,8 @@ def controller(
         raise ArgumentError("--tls-cert and --tls-key belong together")
     if file is None and not simulate:
         raise ArgumentError("name the fabric's specification, or say --simulate")
+    if not simulate and (json or duration is not None):
+        raise ArgumentError("--json and --duration go with --simulate")
     token = _peers.token(token_file)
     if agent_tokens is not None:
         _print_tokens(file, agent_tokens, token)
@@ -128,10 +145,11 @@ def controller(
 
     from openmrc.control import Token
     from openmrc.fabric import Fabric
+    from openmrc.operate import score
     from openmrc.operate import simulated as simulation
     from openmrc.operate.policy import Rules
     from openmrc.operate.server import Listening, run
-    from openmrc.operate.service import Settings
+    from openmrc.operate.service import Service, Settings
     from openmrc.operate.store import Retention, Store
 
     loopback = _peers.is_loopback(bind)
@@ -168,6 +186,11 @@ def controller(
                     "read-only: without a token nothing can be changed, and only local agents report"
                 )
 
+        def finished(service: Service) -> None:
+            if hosts is not None:
+                named = [*service.faults.over, *service.faults.ranked()]
+                _print_score(score.score(hosts.injected(time.monotonic()), named), json=json)
+
         run(
             fabric,
             store,
@@ -182,10 +205,23 @@ def controller(
             ),
             token,
             simulated=hosts,
+            duration_s=duration,
             alertmanagers=alertmanager or (),
             ready=ready,
             waiting=lambda holder: remarks.print(f"waiting: controller {holder} has the fabric"),
+            finished=finished,
         )
+
+
+def _print_score(found: "Score", *, json: bool) -> None:
+    from openmrc.operate import score
+
+    if json:
+        _common.print_json(score.as_dict(found))
+        return
+    screen = _common.console()
+    screen.print(score.table(found))
+    screen.print(score.summary(found), markup=False)
 
 
 def _print_tokens(file: Path | None, wanted: str, token: "object") -> None:

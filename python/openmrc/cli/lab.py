@@ -14,6 +14,8 @@ from openmrc.extras import pip_install
 from openmrc.files import write_text
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from openmrc.lab import Lab
 
 lab = typer.Typer(
@@ -394,6 +396,13 @@ def demo(
     no_picture: Annotated[
         bool, typer.Option("--no-picture", help="Do not draw the goodput over time.")
     ] = False,
+    operate: Annotated[
+        bool,
+        typer.Option(
+            "--operate",
+            help="Run a controller with its page and an agent instead, and compare what they name.",
+        ),
+    ] = False,
     json: _common.JsonOption = False,
 ) -> None:
     """Break links under MRC, and under BGP with BFD and ECMP; compare the outages.
@@ -402,7 +411,16 @@ def demo(
     silently, a switch stops, a NIC port is lost, and a link loses 1 %. First over MRC and static source
     routes; then TCP and UDP behind FRR (Debian: apt install frr), on the same links and with the same faults.
     The exit code is 0 only if every byte written over MRC was right.
+
+    With --operate a controller and an agent watch the same faults over MRC. The page's address comes first,
+    at the end a table of what was named when, rightly or wrongly. A fault lasts until it is named, at most a
+    fifth of --duration.
     """
+    if operate:
+        if only is not None:
+            raise ArgumentError("--only and --operate exclude each other: --operate runs over MRC alone")
+        _operated(duration, rate, nic, out, json=json)
+        return
     from openmrc.cli import _demo
     from openmrc.demos.lab import analysis, report
     from openmrc.demos.lab.frr import Timers
@@ -454,3 +472,35 @@ def demo(
     )
     if outcome.mrc is not None and outcome.mrc.wrong:
         raise Error(f"{outcome.mrc.wrong} writes arrived with wrong data")
+
+
+def _operated(duration: float, rate: int, nic: str, out: Path, *, json: bool) -> None:
+    from openmrc.cli.controller import PACKAGES, require
+
+    require("the controller", *PACKAGES)
+    from openmrc.cli import _demo
+    from openmrc.demos.lab import operated, report
+    from openmrc.operate import score
+
+    if nic not in ("srv6", "udp"):
+        raise ArgumentError(f"--nic {nic}: srv6 or udp is allowed")
+    out.mkdir(parents=True, exist_ok=True)
+    with report.Progress(_common.console(stderr=True)) as progress:
+        progress.phase = "MRC"
+        outcome = operated.run(duration, rate, progress.log, srv6=nic == "srv6")
+
+    def summary() -> "RenderableType":
+        from rich.console import Group
+
+        counted = f"{outcome.pieces} writes arrived meanwhile, {outcome.wrong} with wrong data"
+        return Group(score.table(outcome.score), score.summary(outcome.score), counted)
+
+    results = {
+        **score.as_dict(outcome.score),
+        "writes": outcome.pieces,
+        "wrong_writes": outcome.wrong,
+        "offered_bps_per_host": rate,
+    }
+    _demo.present(results, out, "lab-operated", draw=None, summary=summary, json=json)
+    if outcome.wrong:
+        raise Error(f"{outcome.wrong} writes arrived with wrong data")

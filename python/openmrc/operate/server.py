@@ -58,11 +58,13 @@ def run(
     token: Token | None,
     *,
     simulated: Simulated | None = None,
+    duration_s: float | None = None,
     alertmanagers: Sequence[str] = (),
     ready: Callable[[str], Any] = lambda _: None,
     waiting: Callable[[str], Any] = lambda _: None,
+    finished: Callable[[Service], Any] = lambda _: None,
 ) -> None:
-    """Serves until SIGINT or SIGTERM.
+    """Serves until SIGINT or SIGTERM, or for a time.
 
     Args:
         fabric: The fabric.
@@ -71,9 +73,11 @@ def run(
         listening: Where it listens.
         token: The operators'.
         simulated: Hosts that report to it.
+        duration_s: Ends after this time, seconds, by itself; ``None``: it does not.
         alertmanagers: Addresses of Alertmanagers that are told of faults.
         ready: Called with the page's address.
         waiting: Called with the name of another controller that has the lease.
+        finished: Called with the controller's state once it has ended without an error.
 
     Raises:
         ArgumentError: if certificate and key, or the address of an Alertmanager, are wrong.
@@ -81,7 +85,11 @@ def run(
         openmrc.StateError: if another controller has the fabric, or has taken it over.
     """
     alerts = Alerts(alertmanagers, fabric.spec.name) if alertmanagers else None
-    asyncio.run(_run(fabric, store, settings, listening, token, simulated, alerts, ready, waiting))
+    service = asyncio.run(
+        _run(fabric, store, settings, listening, token, simulated, duration_s, alerts, ready, waiting)
+    )
+    if service is not None:
+        finished(service)
 
 
 async def _run(
@@ -91,10 +99,12 @@ async def _run(
     listening: Listening,
     token: Token | None,
     simulated: Simulated | None,
+    duration_s: float | None,
     alerts: Alerts | None,
     ready: Callable[[str], Any],
     waiting: Callable[[str], Any],
-) -> None:
+) -> Service | None:
+    """The controller's state at the end; ``None``: it ended before it had the lease."""
     service = Service(fabric, store, settings)
     service.alerts = alerts
     ended = asyncio.Event()
@@ -108,7 +118,7 @@ async def _run(
         await asyncio.wait([lease, tasks[0]], return_when=asyncio.FIRST_COMPLETED)
         if not lease.done():
             lease.cancel()
-            return
+            return None
         lease.result()
         server, socket = _server(service, listening, token)
         tasks.append(asyncio.create_task(server.serve(sockets=[socket])))
@@ -124,6 +134,8 @@ async def _run(
             alerts.page = page
             beside.append(asyncio.create_task(_alerting(alerts, service)))
         ready(page)
+        if duration_s is not None:
+            tasks.append(asyncio.create_task(asyncio.sleep(duration_s)))
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         server.should_exit = True
         failed = [task for task in tasks if task.done() and task.exception()]
@@ -131,6 +143,7 @@ async def _run(
             await asyncio.wait_for(asyncio.shield(tasks[1]), 5)
         if failed:
             failed[0].result()
+        return service
     finally:
         for task in (*tasks, *beside):
             task.cancel()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from openmrc.fabric import Fabric, Specification
 from openmrc.localise import Component, Kind, components_of_path, loops_of_host
 from openmrc.operate.model import LoopSeen, Report
+from openmrc.operate.score import Injected
 from openmrc.operate.service import Service
 
 SPECIFICATION = {
@@ -35,13 +36,14 @@ _KINDS = (Kind.LINK,) * 6 + (Kind.UPWARD, Kind.SWITCH, Kind.HOST)
 
 
 @dataclass(frozen=True, slots=True)
-class Injected:
+class Drawn:
     """A fault of the generator."""
 
     component: Component
     loss: float
+    began: float
     until: float
-    """Monotonic time."""
+    """Monotonic times."""
 
 
 class Simulated:
@@ -56,7 +58,9 @@ class Simulated:
             every_s: Mean time between two faults.
         """
         self.fabric = fabric
-        self.faults: list[Injected] = []
+        self.faults: list[Drawn] = []
+        self.drawn: list[Drawn] = []
+        """All faults since the start, the oldest first."""
         self._random = random.Random(seed)
         self._every_s = every_s
         self._next = 0.0
@@ -76,9 +80,24 @@ class Simulated:
             }
         )
 
-    def inject(self, component: Component, loss: float, until: float) -> None:
+    def inject(self, component: Component, loss: float, until: float, *, began: float = 0.0) -> None:
         """Makes a component lose this share of packets until a monotonic time."""
-        self.faults.append(Injected(component, loss, until))
+        self.faults.append(Drawn(component, loss, began, until))
+        self.drawn.append(self.faults[-1])
+
+    def injected(self, until: float) -> list[Injected]:
+        """All faults that began before a monotonic time, with times since 1970."""
+        offset = time.time() - time.monotonic()
+        return [
+            Injected(
+                each.component,
+                each.loss,
+                each.began + offset,
+                each.until + offset if each.until <= until else None,
+            )
+            for each in self.drawn
+            if each.began <= until
+        ]
 
     def advance(self, now: float) -> None:
         """Ends faults, and begins one when it is time."""
@@ -88,7 +107,9 @@ class Simulated:
         if now >= self._next:
             self._next = now + self._random.expovariate(1 / self._every_s)
             kind, loss = self._random.choice(_KINDS), self._random.choice(_LOSSES)
-            self.inject(Component(kind, self._name(kind)), loss, now + self._random.uniform(15, 45))
+            self.inject(
+                Component(kind, self._name(kind)), loss, now + self._random.uniform(15, 45), began=now
+            )
 
     def _name(self, kind: Kind) -> str:
         if kind is Kind.HOST:

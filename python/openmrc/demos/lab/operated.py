@@ -1,0 +1,184 @@
+"""Faults in the demo's lab under a real controller and agent: what was named when, rightly or wrongly."""
+
+import contextlib
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from openmrc.control import Token
+from openmrc.demos.lab.ring import Ring
+from openmrc.demos.lab.run import demo_lab
+from openmrc.demos.lab.scene import RING, Fault, schedule
+from openmrc.errors import DeviceError
+from openmrc.files import write_text
+from openmrc.lab import Lab
+from openmrc.localise import Component, Kind
+from openmrc.observe import publish
+from openmrc.operate.client import Client
+from openmrc.operate.score import Injected, Score, score
+from openmrc.operate.tokens import agent_token
+
+_POLL_S = 0.1
+_START_S = 60.0
+"""Until controller and agent have started, on a busy machine."""
+_REPAIR_S = 20.0
+"""Until a fault is over for the controller, once it is repaired."""
+_SETTLE_S = 0.5
+
+Log = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run has found."""
+
+    score: Score
+    pieces: int
+    """Writes that arrived while all of it happened."""
+    wrong: int
+    """Of these, with wrong data."""
+
+
+def run(duration_s: float, rate_bps: float, log: Log, *, srv6: bool = False) -> Outcome:
+    """Brings up lab, traffic, controller and agent, goes through the faults, and takes all of it down.
+
+    Args:
+        duration_s: Of all faults together; one that is named ends earlier.
+        rate_bps: What each host offers.
+        log: Called with each thing that happens; first of all with the page's address.
+        srv6: Whether the NICs build SRv6 frames themselves.
+
+    Raises:
+        PrivilegeError: without root.
+        StateError: if a demo runs already.
+        DeviceError: if the controller or the agent does not start.
+        Error: if a queue pair broke.
+    """
+    with contextlib.ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="openmrc-operate-")))
+        lab = stack.enter_context(demo_lab(log))
+        stack.enter_context(_observed_in(scratch / "observed"))
+        ring = stack.enter_context(Ring(lab, rate_bps, srv6=srv6))
+        for context in ring.contexts.values():
+            stack.enter_context(publish(context))
+        ring.start()
+        client = stack.enter_context(_controlled(lab, scratch, log))
+        _wait(lambda: client.status().hosts_heard == len(RING), _START_S, ring)
+        # The first reports may come between the start of the ring and its first writes.
+        _wait(lambda: client.status().links["good"] > 0 and not client.faults(), _REPAIR_S, ring)
+        injected = []
+        for fault in schedule(duration_s):
+            injected.append(_go_through(lab, fault, duration_s / 5, client, ring, log))
+        named = [*client.faults(over=True), *client.faults()]
+        recording = ring.stop()
+        return Outcome(score(injected, named), recording.pieces, recording.wrong)
+
+
+def component_of(lab: Lab, fault: Fault) -> Component:
+    """What the controller should name."""
+    if fault.kind == "switch":
+        return Component(Kind.SWITCH, fault.what)
+    return Component(Kind.LINK, lab.layout.link(fault.what).name)
+
+
+def _go_through(lab: Lab, fault: Fault, most_s: float, client: Client, ring: Ring, log: Log) -> Injected:
+    """Makes a fault, waits until it is named, repairs it, and waits until it is over."""
+    component = component_of(lab, fault)
+    with lab.ready_to_fail(fault.what, loss=fault.loss) as fail:
+        began = time.time()
+        fail()
+    log(f"{fault.title}: {component.name}")
+
+    def named() -> bool:
+        return any(
+            each.kind != "unknown" and Component(Kind(each.kind), each.name).part == component.part
+            for each in client.faults()
+        )
+
+    found = _wait(named, most_s, ring)
+    log(f"{component} is named" if found else f"not named within {most_s:g} s")
+    # Other names may follow: they count too.
+    _wait(lambda: False, _SETTLE_S, ring)
+    lab.repair(fault.what)
+    ended = time.time()
+    over = _wait(lambda: not client.faults(), _REPAIR_S, ring)
+    log(f"{fault.what} repaired{'' if over else f'; faults were open {_REPAIR_S:g} s later'}")
+    return Injected(component, fault.loss or 1.0, began, ended, fault.title)
+
+
+def _wait(condition: Callable[[], bool], most_s: float, ring: Ring) -> bool:
+    until = time.monotonic() + most_s
+    while not (found := condition()) and time.monotonic() < until:
+        ring.check()
+        time.sleep(_POLL_S)
+    return found
+
+
+@contextlib.contextmanager
+def _observed_in(directory: Path) -> Iterator[None]:
+    """Devices are published where no other lab's agent looks: labs have the same addresses."""
+    name = "OPENMRC_OBSERVE_DIR"
+    before = os.environ.get(name)
+    os.environ[name] = str(directory)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+@contextlib.contextmanager
+def _controlled(lab: Lab, scratch: Path, log: Log) -> Iterator[Client]:
+    """A controller and an agent for all hosts, as processes."""
+    secret = secrets.token_hex(16)
+    operators, agents = scratch / "operators.token", scratch / "agents.tokens"
+    tokens = "".join(f"{host} {agent_token(Token(secret), host)}\n" for host in RING)
+    for file, text in ((operators, secret), (agents, tokens)):
+        file.touch(0o600)
+        write_text(file, text)
+        file.chmod(0o600)
+    database = ("--database", scratch / "demo.db")
+    file = lab.state.directory / "fabric.yaml"
+    line = ("controller", file, "--port", 0, "--token-file", operators, *database)
+    with _process(scratch / "controller.log", *line) as controller:
+        assert controller.stdout is not None
+        address = controller.stdout.readline().decode().strip()
+        if not address:
+            raise DeviceError(f"the controller did not start: {_last_line(scratch / 'controller.log')}")
+        log(f"page: {address}#token={secret}")
+        with (
+            _process(scratch / "agent.log", "agent", address, "--token-file", agents) as agent,
+            Client(address, bearer=secret) as client,
+        ):
+            yield client
+            if agent.poll() is not None:
+                raise DeviceError(f"the agent has ended: {_last_line(scratch / 'agent.log')}")
+
+
+@contextlib.contextmanager
+def _process(errors: Path, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+    line = [sys.executable, "-m", "openmrc", *map(str, arguments)]
+    with (
+        errors.open("wb") as file,
+        subprocess.Popen(line, stdout=subprocess.PIPE, stderr=file, start_new_session=True) as process,
+    ):
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _last_line(file: Path) -> str:
+    return (file.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
