@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from openmrc import workload
+from openmrc.collectives import Record, trace
 from openmrc.errors import FormatError
 from openmrc.workload import chakra
 from openmrc.workload.order import run as execute
 from tests.helpers.commands import one_line_error, run
+from tests.helpers.repository import ROOT
 
-TRACES = Path(__file__).parents[3] / "shared" / "traces"
+TRACES = ROOT.parent / "shared" / "traces"
 """Files that others wrote; not part of the project."""
 
 # The pair of docs/spec/workloads.md, section 2.10, as protobuf wrote it.
@@ -204,6 +206,25 @@ def test_the_commands_take_a_prefix(tmp_path):
     Path(f"{prefix}.0.et").write_bytes(chakra.encode([collective(1, 9, 0)]))
     wrong = run("workload", "check", prefix)
     assert "rank 1, node 2, group: rank 0 lacks this all_reduce" in one_line_error(wrong)
+
+
+@pytest.mark.parametrize(("name", "sent"), [("all_gather", 750), ("all_to_all", 1000), ("broadcast", 1000)])
+def test_what_collectives_record_has_its_bytes(tmp_path, name, sent):
+    """A record of all_to_all counts what was sent, of others the elements of all ranks."""
+    done = [(trace.Group("", (0, 1, 2, 3)), Record(1, name, "", 1000, 1.5, 0.25, 0, 0, 0, 0, 4))]
+    files = [trace.encode(rank, done) for rank in range(4)]
+    step = workload.load(write(tmp_path, files))
+    assert list(workload.problems(step)) == []
+    # Parts are whole bytes.
+    assert sent <= workload.volume(step).classes[0].fabric_bytes <= sent + 3
+
+
+def test_the_recorded_training_of_the_demo_can_run():
+    step = workload.load(ROOT / "examples" / "scenarios" / "train-demo")
+    assert list(workload.problems(step)) == []
+    # 3.3 million parameters: in each of 40 steps a ring of four sends 1.5 times 13.2 MB at each rank.
+    gradients = 40 * 4 * 1.5 * 13.2e6
+    assert gradients < workload.volume(step).fabric_bytes < 1.02 * gradients
 
 
 @pytest.mark.skipif(not TRACES.is_dir(), reason="the traces of ASTRA-sim are not here")

@@ -84,6 +84,58 @@ def test_a_job_larger_than_its_fabric_is_refused():
         workload.run(step, fabric(2))
 
 
+def rails(domain, count):
+    """Each rank reduces with those of its place in the other domains."""
+    groups = {f"r{at}": tuple(range(at, domain * count, domain)) for at in range(domain)}
+    nodes = [Node(0, "collective", bytes=1 << 20, operation="all_reduce", group="rail")]
+    ranks = [Rank("a", {"rail": f"r{at % domain}"}) for at in range(domain * count)]
+    return Workload({"a": nodes}, ranks, groups, domain=domain, scale_up_gbytes=100.0)
+
+
+@pytest.mark.parametrize("placement", workload.PLACEMENTS)
+def test_every_rank_has_a_host_of_its_own(placement):
+    hosts = workload.place(rails(4, 3), placement, 20, seed=3)
+    assert len(set(hosts)) == len(hosts) == 12
+    assert all(0 <= host < 20 for host in hosts)
+
+
+def test_rails_are_beside_each_other():
+    assert workload.place(rails(4, 2), "rail", 8) == [0, 2, 4, 6, 1, 3, 5, 7]
+    # The last domain is not full.
+    ragged = rails(4, 2)
+    ragged = Workload(ragged.programs, ragged.ranks[:6], ragged.groups, domain=4)
+    assert workload.place(ragged, "rail", 6) == [0, 2, 4, 5, 1, 3]
+
+
+def test_placements_at_random_follow_the_seed():
+    step = rails(4, 4)
+    first, again, other = (workload.place(step, "random", 64, seed) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_a_rail_beneath_one_t0_leaves_the_links_above_unused():
+    """Of a fabric with T1s: by rail all messages stay beneath a T0, in the order of ranks none does."""
+    step = rails(4, 4)
+    topology = sim.Topology(hosts=16, planes=4, radix=8)
+
+    def pairs(placement):
+        scenario = sim.Scenario(topology=topology, traffic=[sim.Permutation(bytes=1)])
+        found = workload.run(step, scenario, placement=placement)
+        assert found.finished
+        columns = found.results.columns
+        return {src // 4 == dst // 4 for src, dst in zip(columns["src"], columns["dst"], strict=True)}
+
+    assert pairs("rail") == {True}
+    assert pairs("t0") == {False}
+
+
+def test_placements_that_there_are_not_are_refused():
+    with pytest.raises(ArgumentError, match="placement 'row' is not known: t0, rail, random"):
+        workload.place(rails(2, 2), "row", 4)
+    with pytest.raises(ArgumentError, match="placement rail: the workload has no scale-up domains"):
+        workload.place(Workload({"a": []}, [Rank("a")]), "rail", 4)
+
+
 def test_the_command_runs_a_step(tmp_path):
     file = tmp_path / "step.jsonl"
     workload.save(workload.generate(SMALL, Layout(2, 1, 2, microbatches=2)), file)
@@ -92,6 +144,13 @@ def test_the_command_runs_a_step(tmp_path):
     assert "exposed communication" in shown.stdout
     fields = json.loads(run("workload", "run", file, "--json").stdout)
     assert fields["step_us"] > fields["ideal_us"] > fields["compute_us"] > 0
+
+    moved = json.loads(run("workload", "run", file, "--placement", "random", "--json").stdout)
+    assert moved["finished"]
+    assert moved["ideal_us"] == fields["ideal_us"]
+    assert "--placement row: not one of t0, rail, random" in one_line_error(
+        run("workload", "run", file, "--placement", "row")
+    )
 
     scenario = tmp_path / "fabric.yaml"
     scenario.write_text(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _MODELS = "gpt3-175b|llama3-8b|llama3-70b|llama3-405b|mixtral-8x7b|mixtral-8x22b|deepseek-v3"
 _GPUS = "a100|h100|b200|gb200"
 _SCHEDULES = "1f1b|interleaved"
+_PLACEMENTS = "t0|rail|random"
 _FORMATS = "openmrc|goal|chakra"
 
 workload = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -170,23 +171,34 @@ def run(
             " planes, MRC.",
         ),
     ] = None,
+    placement: Annotated[
+        str,
+        typer.Option(
+            metavar=_PLACEMENTS,
+            help="Hosts of the ranks: in order, so that consecutive ranks share a T0; the ranks with the same"
+            " place in their scale-up domains beside each other; or at random by the scenario's seed.",
+            autocompletion=_complete.choices(*_PLACEMENTS.split("|")),
+        ),
+    ] = "t0",
     gpus: GpusOption = None,
     json: _common.JsonOption = False,
 ) -> None:
     """Run a workload on a fabric in virtual time, packet by packet: step time and exposed communication.
 
-    Rank i is host i. Ctrl-C ends the run and prints what is known so far.
+    Ctrl-C ends the run and prints what is known so far.
     """
     from openmrc import sim
     from openmrc.cli._simulation import contents_of, progress
     from openmrc.workload import require
     from openmrc.workload import run as simulate
 
+    if placement not in _PLACEMENTS.split("|"):
+        raise typer.BadParameter(f"--placement {placement}: not one of {_PLACEMENTS.replace('|', ', ')}")
     found = _load(file, gpus)
     require(found, file)
     fabric = None if scenario is None else sim.load(scenario)
     with contents_of(scenario), progress() as advance:
-        done = simulate(found, fabric, advance)
+        done = simulate(found, fabric, advance, placement)
     if json:
         _common.print_json(done.to_dict())
     else:

@@ -16,6 +16,7 @@ from openmrc.workload.formats import FORMATS, convert, load
 from openmrc.workload.generate import generate
 from openmrc.workload.layout import Layout
 from openmrc.workload.models import GPUS, PRESETS, Experts, Gpu, Latent, Model, preset
+from openmrc.workload.placement import PLACEMENTS, place
 from openmrc.workload.program import Node, Rank, Workload, bytes_sent
 from openmrc.workload.run import Run, run
 from openmrc.workload.volume import Class, Row, Volume, volume
@@ -23,6 +24,7 @@ from openmrc.workload.volume import Class, Row, Volume, volume
 __all__ = [
     "FORMATS",
     "GPUS",
+    "PLACEMENTS",
     "PRESETS",
     "Class",
     "Experts",
@@ -41,6 +43,7 @@ __all__ = [
     "convert",
     "generate",
     "load",
+    "place",
     "preset",
     "problems",
     "require",

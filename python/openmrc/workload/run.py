@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from openmrc.errors import ArgumentError
 from openmrc.workload import chakra
+from openmrc.workload.placement import place
 from openmrc.workload.program import Workload
 from openmrc.workload.volume import volume
 
@@ -60,14 +61,17 @@ def run(
     workload: Workload,
     scenario: "Scenario | None" = None,
     progress: "Callable[[Progress], object] | None" = None,
+    placement: str = "t0",
 ) -> Run:
-    """Runs a step; rank i is host i.
+    """Runs a step.
 
     Args:
         workload: A workload without problems.
         scenario: The fabric, its transport and faults; its traffic is replaced. Default: as many hosts as
             ranks, 8 planes, MRC.
         progress: Called now and then with how far the run has come.
+        placement: Hosts of the ranks: one of ``PLACEMENTS``. ``t0``: rank i is host i. ``random`` takes the
+            scenario's seed.
 
     Raises:
         ArgumentError: if the job is larger than its fabric or than a run takes, or the scenario cannot run.
@@ -84,14 +88,16 @@ def run(
     if scenario is None:
         topology = sim.Topology(hosts=max(ranks, 2), planes=PLANES, radix=RADIX)
         scenario = sim.Scenario(topology=topology, traffic=[sim.Permutation(bytes=1)])
-    elif scenario.topology.hosts < ranks:
-        raise ArgumentError(f"topology.hosts: {scenario.topology.hosts} hosts are fewer than {ranks} ranks")
+    hosts = place(workload, placement, scenario.topology.hosts, scenario.seed)
     figures = volume(workload)
     with tempfile.TemporaryDirectory(prefix="openmrc-workload-") as directory:
         prefix = Path(directory) / "step"
         chakra.write(workload, prefix)
         limit_us = scenario.limit_us if "limit_us" in scenario.model_fields_set else _LIMIT_US
-        change = {"traffic": [sim.Recorded(file=str(prefix))], "limit_us": limit_us}
+        recorded = sim.Recorded(file=str(prefix))
+        if hosts != list(range(ranks)):
+            recorded = sim.Recorded(file=str(prefix), ranks=hosts)
+        change = {"traffic": [recorded], "limit_us": limit_us}
         results = sim.run(scenario.model_copy(update=change), progress)
     summary = results.summary()
     arrived = summary.delivered == summary.messages and not results.interrupted
