@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from openmrc.control import Token
 from openmrc.demos.lab.ring import Ring
@@ -142,36 +143,35 @@ def _controlled(lab: Lab, scratch: Path, log: Log) -> Iterator[Client]:
     operators, agents = scratch / "operators.token", scratch / "agents.tokens"
     tokens = "".join(f"{host} {agent_token(Token(secret), host)}\n" for host in RING)
     for file, text in ((operators, secret), (agents, tokens)):
-        file.touch(0o600)
-        write_text(file, text)
-        file.chmod(0o600)
+        write_text(file, text, permissions=0o600)
     database = ("--database", scratch / "demo.db")
     file = lab.state.directory / "fabric.yaml"
     line = ("controller", file, "--port", 0, "--token-file", operators, *database)
-    with _process(scratch / "controller.log", *line) as controller:
+    with _process(*line) as (controller, errors):
         assert controller.stdout is not None
         address = controller.stdout.readline().decode().strip()
         if not address:
-            raise DeviceError(f"the controller did not start: {_last_line(scratch / 'controller.log')}")
+            raise DeviceError(f"the controller did not start: {_last_line(errors)}")
         log(f"page: {address}#token={secret}")
         with (
-            _process(scratch / "agent.log", "agent", address, "--token-file", agents) as agent,
+            _process("agent", address, "--token-file", agents) as (agent, complaints),
             Client(address, bearer=secret) as client,
         ):
             yield client
             if agent.poll() is not None:
-                raise DeviceError(f"the agent has ended: {_last_line(scratch / 'agent.log')}")
+                raise DeviceError(f"the agent has ended: {_last_line(complaints)}")
 
 
 @contextlib.contextmanager
-def _process(errors: Path, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+def _process(*arguments: object) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
+    """A command of openmrc, and what it complains of."""
     line = [sys.executable, "-m", "openmrc", *map(str, arguments)]
     with (
-        errors.open("wb") as file,
-        subprocess.Popen(line, stdout=subprocess.PIPE, stderr=file, start_new_session=True) as process,
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(line, stdout=subprocess.PIPE, stderr=errors, start_new_session=True) as process,
     ):
         try:
-            yield process
+            yield process, errors
         finally:
             process.terminate()
             try:
@@ -180,5 +180,6 @@ def _process(errors: Path, *arguments: object) -> Iterator[subprocess.Popen[byte
                 process.kill()
 
 
-def _last_line(file: Path) -> str:
-    return (file.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+def _last_line(errors: IO[bytes]) -> str:
+    errors.seek(0)
+    return (errors.read().decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]

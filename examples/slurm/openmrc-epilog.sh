@@ -1,0 +1,1 @@
+openmrc-prolog.sh
