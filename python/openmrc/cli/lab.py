@@ -9,6 +9,7 @@ import typer
 
 from openmrc.cli import _common, _complete, _values
 from openmrc.cli import locate as _locate
+from openmrc.colours import FAILED, IMPAIRED
 from openmrc.errors import ArgumentError, Error
 from openmrc.extras import pip_install
 from openmrc.files import write_text
@@ -172,17 +173,16 @@ def graph(
             print(line)
 
 
-_LEGEND = "dashed: cut or stopped (black), lossy, delayed or slow (grey)"
+_LEGEND = "dashed: cut or stopped (red), lossy, delayed or slow (amber)"
 
 
 def _marks(found: "Lab") -> dict[str, str]:
     """Colours of what has failed, by name."""
-    failed, impaired = "#000000", "#777777"
     state = found.state
-    marks = dict.fromkeys(state.impaired, impaired)
+    marks = dict.fromkeys(state.impaired, IMPAIRED)
     for switch in state.stopped:
-        marks |= dict.fromkeys((link.name for link in found.layout.links_of(switch)), failed)
-    return marks | dict.fromkeys((*state.cut, *state.stopped), failed)
+        marks |= dict.fromkeys((link.name for link in found.layout.links_of(switch)), FAILED)
+    return marks | dict.fromkeys((*state.cut, *state.stopped), FAILED)
 
 
 @lab.command(name="exec", context_settings={"ignore_unknown_options": True})

@@ -1,10 +1,11 @@
-"""The style of the demos' pictures: size of type, colours, frames, how a fault is marked."""
+"""The style of the demos' pictures: size of type, frames, how a fault is marked."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from openmrc.colours import FAILED, FAINT, INK, PAPER
 from openmrc.errors import Error
 from openmrc.extras import pip_install
 from openmrc.files import replacing
@@ -17,9 +18,6 @@ except ImportError:  # The extra "plots" is not installed.
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-INK, FAINT, ALARM = "#24292f", "#8b949e", "#d1495b"
-DARK, LIGHT, AMBER, VIOLET = "#0b3954", "#bfd7ea", "#e09f3e", "#6a4c93"
 
 
 class PictureError(Error):
@@ -52,7 +50,7 @@ def drawing(path: Path, width: float, height: float) -> Iterator["Figure"]:
     """
     require_matplotlib()
     with matplotlib.rc_context({"font.size": 9, "font.family": "sans-serif", "svg.fonttype": "none"}):
-        figure = Figure(figsize=(width, height), dpi=150, facecolor="white", layout="constrained")
+        figure = Figure(figsize=(width, height), dpi=150, facecolor=PAPER, layout="constrained")
         yield figure
         with replacing(path, "wb") as file:
             figure.savefig(file, format=path.suffix[1:])
@@ -68,7 +66,7 @@ def plain(axes: "Axes", size: int = 8) -> None:
 
 
 def mark_fault(
-    axes: "Axes", begin: float, end: float, text: str, *, colour: str = FAINT, row: int = 0
+    axes: "Axes", begin: float, end: float, text: str, *, colour: str = FAILED, row: int = 0
 ) -> None:
     """Marks a fault: a faint band over its time, a bar near the top, and its name below the bar.
 
@@ -98,16 +96,9 @@ def mark_fault(
         (1, -3),
         xycoords=across,
         textcoords="offset points",
-        color=INK if colour == FAINT else colour,
+        color=colour,
         va="top",
         fontsize=8 if "\n" not in text else 7,
-        bbox={"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 1},
+        bbox={"facecolor": PAPER, "alpha": 0.7, "linewidth": 0, "pad": 1},
         zorder=5,
     )
-
-
-def shade(share: float) -> str:
-    """The colour of one of many planes, from dark (0) to light (1)."""
-    first, last = (tuple(int(colour[i : i + 2], 16) for i in (1, 3, 5)) for colour in (DARK, LIGHT))
-    mixed = (round(a + (b - a) * share) for a, b in zip(first, last, strict=True))
-    return "#" + "".join(f"{part:02x}" for part in mixed)

@@ -16,6 +16,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
+from openmrc.colours import FAINT, INK, PAPER, SHADE
+from openmrc.colours import plane as plane_colour
 from openmrc.errors import ArgumentError
 from openmrc.fabric.topology import Fabric, SwitchId
 from openmrc.fabric.units import format_rate
@@ -25,10 +27,6 @@ WHOLE_HOSTS = 32
 """A fabric of at most this many hosts is drawn completely, if its planes are not too wide."""
 WHOLE_ROW = 40
 """Most switches of one tier, over all planes, in a complete drawing."""
-
-INK = "#2b2b2b"
-FAINT = "#8a8f98"
-HOST_FILL = "#f4f1ea"
 
 
 @dataclass(frozen=True)
@@ -81,18 +79,12 @@ def draw(fabric: Fabric, marks: Mapping[str, str] | None = None, legend: str = "
     return _Whole(fabric, marks or {}, legend).figure if whole else _Example(fabric).figure
 
 
-def colour(plane: int) -> Any:
-    """The colour of a plane, one of sixteen."""
-    palette = mpl.colormaps["tab10" if plane < 10 else "Dark2"]
-    return palette(plane % 10)
-
-
 class _Sheet:
     """The common part of both kinds of drawing: page, boxes, lines."""
 
     def __init__(self, fabric: Fabric, width: float, height: float) -> None:
         self.fabric = fabric
-        self.figure = Figure(figsize=(width, height))
+        self.figure = Figure(figsize=(width, height), facecolor=PAPER)
         FigureCanvasAgg(self.figure)
         self.axes: Axes = self.figure.add_axes((0, 0, 1, 1))
         self.axes.set_xlim(0, width)
@@ -107,7 +99,7 @@ class _Sheet:
         self.axes.text(0.35, height - 0.4, title, fontsize=13, weight="bold", color=INK, va="center")
 
     def box(
-        self, place: _Place, text: str, edge: Any, fill: Any = "white", size: float = 8, **extra: Any
+        self, place: _Place, text: str, edge: Any, fill: Any = PAPER, size: float = 8, **extra: Any
     ) -> None:
         x, y, width, height = place.x - place.width / 2, place.y - place.height / 2, place.width, place.height
         style = f"round,pad=0,rounding_size={min(0.06, width / 4):.3f}"
@@ -162,12 +154,12 @@ class _Whole(_Sheet):
         return _Place(0.35 + pitch * (host + 0.5), 0.65, min(0.7, pitch * 0.82))
 
     def _panel(self, plane: int) -> None:
-        edge = colour(plane)
+        edge = plane_colour(plane)
         left, top = 0.35 + plane * (self.panel + self.gap), self.fabric.tiers * 1.55
         self.axes.add_patch(
             Rectangle((left, 1.9), self.panel, top - 0.35, fc=edge, alpha=0.07, ec="none", zorder=0)
         )
-        self.note(left + 0.1, top + 1.37, f"plane {plane}", color=edge, weight="bold", size=9)
+        self.note(left + 0.1, top + 1.37, f"plane {plane}", weight="bold", size=9)
         for switch in self.fabric.switches(plane):
             place = self._switch(switch)
             name = str(switch).partition("/")[2]
@@ -193,14 +185,14 @@ class _Whole(_Sheet):
         }
         for host in range(self.fabric.hosts):
             place = self._host(host)
-            self.box(place, f"h{host}", INK, HOST_FILL, size=8 if place.width > 0.35 else 6)
+            self.box(place, f"h{host}", INK, SHADE, size=8 if place.width > 0.35 else 6)
             for plane in range(self.fabric.planes):
                 t0 = SwitchId(plane, 0, host // self.fabric.core.hosts_per_t0)
                 # The ports of a NIC side by side, to show the plane of each.
                 offset = ((plane + 0.5) / self.fabric.planes - 0.5) * place.width * 0.8
                 socket = _Place(place.x + offset, place.y, 0)
                 link = links.get((f"h{host}", f"p{plane}"), "")
-                self._link(socket, self._switch(t0), link, colour(plane), 0.6)
+                self._link(socket, self._switch(t0), link, plane_colour(plane), 0.6)
         nic, port = format_rate(self.fabric.spec.nic.rate), format_rate(self.fabric.port_rate)
         text = f"port p of each {nic} NIC: {port} to plane p"
         self.note(0.35, 0.22, text, color=FAINT, size=8.5)
@@ -256,8 +248,8 @@ class _Example(_Sheet):
                 (x, y),
                 self.RIGHT - self.LEFT,
                 height,
-                fc="white",
-                ec=colour(plane),
+                fc=PAPER,
+                ec=plane_colour(plane),
                 lw=1.2,
                 zorder=1 - i / 20,
             )
@@ -266,7 +258,7 @@ class _Example(_Sheet):
             (self.LEFT, self.base - 0.55),
             self.RIGHT - self.LEFT,
             height,
-            fc=colour(0),
+            fc=plane_colour(0),
             alpha=0.05,
             ec="none",
             zorder=1.01,
@@ -275,7 +267,7 @@ class _Example(_Sheet):
         last = self.fabric.planes - 1
         others = {0: "", 1: ", in front of plane 1"}.get(last, f", in front of planes 1 to {last}")
         top = self.base - 0.55 + height
-        self.note(self.LEFT + 0.12, top - 0.17, f"plane 0{others}", color=colour(0), weight="bold", size=8.5)
+        self.note(self.LEFT + 0.12, top - 0.17, f"plane 0{others}", weight="bold", size=8.5)
 
     def _pods(self) -> None:
         """Shades the pods of the examples, to show which switches belong together."""
@@ -290,7 +282,7 @@ class _Example(_Sheet):
             left, right = min(p.x for p in places) - 0.72, max(p.x for p in places) + 0.72
             low, high = self.base - 0.32, self.base + self.STEP + 0.42
             self.axes.add_patch(
-                Rectangle((left, low), right - left, high - low, fc="#00000009", ec=FAINT, ls=":", zorder=1.5)
+                Rectangle((left, low), right - left, high - low, fc=FAINT, alpha=0.12, ec="none", zorder=1.5)
             )
             self.note(left + 0.06, high - 0.09, f"pod {pod}", color=FAINT, size=7.5)
 
@@ -298,7 +290,7 @@ class _Example(_Sheet):
         places = self._places(tier)
         core = self.fabric.core
         for index, place in places.items():
-            self.box(place, f"t{tier}-{index:,}".replace(",", ""), colour(0), size=9)
+            self.box(place, f"t{tier}-{index:,}".replace(",", ""), plane_colour(0), size=9)
         y = self.base + self.STEP * tier
         self._dots(list(places.values()), y, core.switches_per_tier[tier] > len(places))
         ports = f"{core.downlinks(tier)} down" + (f", {core.uplinks(tier)} up" if core.uplinks(tier) else "")
@@ -313,7 +305,7 @@ class _Example(_Sheet):
             for index, place in self._places(tier).items():
                 peers = self.peers_above(SwitchId(0, tier, index))
                 for peer in {p.index for p in peers} & above.keys():
-                    self.line(place, above[peer], colour(0), 1.1)
+                    self.line(place, above[peer], plane_colour(0), 1.1)
                 self._stubs(place, +1)
             for place in above.values():
                 self._stubs(place, -1)
@@ -334,16 +326,14 @@ class _Example(_Sheet):
         for (index, t0), place in zip(t0s.items(), self._row(len(t0s), y, 1.5), strict=True):
             first = index * core.hosts_per_t0
             last = min(first + core.hosts_per_t0, fabric.hosts) - 1
-            self.box(
-                place, f"h{first}" if first == last else f"h{first} ... h{last}", INK, HOST_FILL, size=8.5
-            )
+            self.box(place, f"h{first}" if first == last else f"h{first} ... h{last}", INK, SHADE, size=8.5)
             for plane in range(fabric.planes):
                 # The cables of all planes leave the hosts; only those of plane 0 are drawn to their end.
                 offset = ((plane + 0.5) / fabric.planes - 0.5) * place.width * 0.7
                 end = 0.45 if plane else t0.y - t0.height / 2 - (y + place.height / 2)
                 x = [place.x + offset, place.x + offset * (1.25 if plane else 0)]
                 low = y + place.height / 2
-                self.axes.plot(x, [low, low + end], color=colour(plane), lw=1.1, zorder=2.2)
+                self.axes.plot(x, [low, low + end], color=plane_colour(plane), lw=1.1, zorder=2.2)
         self._dots(self._row(len(t0s), y, 1.5), y, core.switches_per_tier[0] > len(t0s))
         total = core.links_per_layer[0] * fabric.planes
         self._aside(y, f"{fabric.hosts:,} hosts, {core.hosts_per_t0} under each T0", self._nic())
@@ -368,7 +358,7 @@ class _Example(_Sheet):
         y = place.y + direction * place.height / 2
         for dx in (-0.3, -0.15, 0.15, 0.3):
             ends = [place.x + dx * 0.8, place.x + dx * 1.25], [y, y + direction * 0.14]
-            self.axes.plot(*ends, color=colour(0), lw=0.8, alpha=0.45, zorder=2)
+            self.axes.plot(*ends, color=plane_colour(0), lw=0.8, alpha=0.45, zorder=2)
 
     def _dots(self, places: list[_Place], y: float, more: bool) -> None:
         if more and len(places) > 2:

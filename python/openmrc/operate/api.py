@@ -18,6 +18,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import ValidationError
 
 import openmrc
+from openmrc import colours
 from openmrc.control import Token
 from openmrc.control.messages import problem
 from openmrc.errors import ArgumentError, StateError
@@ -219,6 +220,7 @@ def _page(app: FastAPI) -> None:
     files = {
         each.name: each.read_bytes() for each in folder.iterdir() if each.name.rpartition(".")[2] in _TYPES
     }
+    files["colours.css"] = colours.css().encode()
 
     @app.get("/", include_in_schema=False)
     async def index() -> Response:

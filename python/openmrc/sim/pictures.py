@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from openmrc import notebook
+from openmrc import colours, notebook
+from openmrc.colours import FAILED, FAINT, INK, PAPER, SHADE
 from openmrc.errors import ArgumentError, Error
 from openmrc.extras import pip_install
 from openmrc.files import replacing
@@ -22,6 +23,7 @@ try:
     import matplotlib.ticker
     import numpy as np
     from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
 except ImportError:  # The extra "plots" is not installed.
     matplotlib = None  # type: ignore[assignment]
@@ -29,9 +31,6 @@ except ImportError:  # The extra "plots" is not installed.
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Colours that colour-blind readers can tell apart (Okabe and Ito), the yellow darkened for white paper.
-INK, FAINT, FAULT, REPAIR = "#24292f", "#8b949e", "#d55e00", "#009e73"
-COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#7f7f7f", "#a08c00")
 _STYLE: dict[Any, Any] = {
     "font.size": 9,
     "font.family": "sans-serif",
@@ -41,6 +40,13 @@ _STYLE: dict[Any, Any] = {
     "axes.edgecolor": FAINT,
     "axes.labelcolor": INK,
     "text.color": INK,
+    "xtick.color": FAINT,
+    "ytick.color": FAINT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "axes.facecolor": PAPER,
+    "grid.color": FAINT,
+    "hatch.color": PAPER,
     "axes.titlesize": 10,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
@@ -56,6 +62,10 @@ _PACKETS_PER_BIN = 10
 """A point of a curve of rates covers at least the time in which a port sends this many packets."""
 _HEADROOM = 1.3
 """How far an axis reaches above its curves where the names of faults stand."""
+_LOAD = (SHADE, "#79bdee", colours.series(0), colours.series(2))
+"""Colours of load, from none to all of a port's rate: none of them is black."""
+_HEIGHT_OF_A_PLANE = 0.12
+"""Inches of a heat map for each plane of a layer and direction, so that its name has room."""
 _MOST_ROWS = 256
 """Rows of a heat map. If there are more links, a row shows the busiest of several neighbours."""
 
@@ -99,7 +109,7 @@ def figure(draw: Callable[["Axes"], None], height: float = 3.2) -> "Figure":
     """A figure with one set of axes, in the style of all figures."""
     require()
     with matplotlib.rc_context(_STYLE):
-        made = _picture(figsize=(8.6, height), dpi=130, facecolor="white", layout="constrained")
+        made = _picture(figsize=(8.6, height), dpi=130, facecolor=PAPER, layout="constrained")
         draw(made.subplots())
         made.canvas.draw()
     return made
@@ -136,7 +146,8 @@ def _mark_faults(axes: "Axes", results: Results, scale: float) -> None:
     faults = [event for event in results.log if event.kind in IMPAIRED]
     repairs = [event for event in results.log if event.kind == REPAIRED]
     last = axes.get_xlim()[1]
-    for events, kind, colour, style in ((faults, "fault", FAULT, "--"), (repairs, "repair", REPAIR, ":")):
+    kinds = ((faults, "fault", FAILED, "--"), (repairs, "repair", colours.REPAIRED, ":"))
+    for events, kind, colour, style in kinds:
         for place, event in enumerate(events[:_MOST_MARKS]):
             label = kind if place == 0 else None
             axes.axvline(event.time_us * scale, color=colour, lw=0.9, ls=style, label=label)
@@ -152,10 +163,10 @@ def _mark_faults(axes: "Axes", results: Results, scale: float) -> None:
             (event.time_us * scale, 1.0 - 0.07 * place),
             xycoords=("data", "axes fraction"),
             fontsize=7,
-            color=FAULT,
+            color=FAILED,
             va="top",
             ha="right" if late else "left",
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
+            bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 0.5},
             zorder=5,
         )
 
@@ -206,10 +217,10 @@ def goodput(results: Results) -> "Figure":
             axes.fill_between(times, rates.sum(axis=1), color=FAINT, alpha=0.3, lw=0, label="all")
             for pattern in range(series.patterns):
                 label = f"{pattern}: {results.scenario.traffic[pattern].kind}"
-                axes.plot(times, rates[:, pattern], lw=1.3, color=COLOURS[pattern % 8], label=label)
+                axes.plot(times, rates[:, pattern], lw=1.3, color=colours.series(pattern), label=label)
         else:
-            axes.fill_between(times, rates[:, 0], color=COLOURS[0], alpha=0.18, lw=0)
-            axes.plot(times, rates[:, 0], lw=1.3, color=COLOURS[0])
+            axes.fill_between(times, rates[:, 0], color=colours.series(0), alpha=0.18, lw=0)
+            axes.plot(times, rates[:, 0], lw=1.3, color=colours.series(0))
 
     return _over_time(results, "Goodput of all hosts", unit, draw)
 
@@ -220,7 +231,7 @@ def planes(results: Results) -> "Figure":
 
     def draw(axes: "Axes", series: Series, scale: float) -> None:
         times, rates = _rates(results, "placed_by_plane")
-        shades = matplotlib.colormaps["Blues"](np.linspace(0.85, 0.35, series.planes))
+        shades = [colours.plane(i) for i in range(series.planes)]
         labels = [f"p{i}" for i in range(series.planes)]
         axes.stackplot(times * scale, rates.T * factor, colors=shades, lw=0, labels=labels)
 
@@ -248,7 +259,7 @@ def completion(results: Results, others: Mapping[str, Results] | None = None) ->
                 share = np.arange(len(times) + 1) / len(times)
                 at = np.asarray([times[0], *times]) * scale
                 line = ("-", "--", "-.", ":")[place % 4]
-                axes.step(at, share, where="post", lw=1.4, ls=line, label=name, color=COLOURS[place % 8])
+                axes.step(at, share, where="post", lw=1.4, ls=line, label=name, color=colours.series(place))
         if longest > 30 * max(shortest, 1e-6):
             axes.set_xscale("log")
             axes.xaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
@@ -275,7 +286,12 @@ def queues(results: Results) -> "Figure":
                     continue  # A NIC keeps at most two packets in its port's queue.
                 name = _hop(layer, direction)
                 axes.plot(
-                    times, longest[:, layer, direction], lw=1.1, ls=ls, color=COLOURS[layer], label=name
+                    times,
+                    longest[:, layer, direction],
+                    lw=1.1,
+                    ls=ls,
+                    color=colours.series(layer),
+                    label=name,
                 )
 
     return _over_time(results, "Longest queue", "kB", draw)
@@ -300,6 +316,7 @@ def link_load(results: Results) -> "Figure":
         layer = np.frombuffer(results.links["layer"], dtype=np.uint64)[2 * numbers]
         plane = np.frombuffer(results.links["plane"], dtype=np.uint64)[2 * numbers]
         order, labels, ticks, edges, at = [], [], [], [], 0
+        names: dict[float, str] = {}
         for which in sorted(set(layer.tolist())):
             for direction in (0, 1):
                 rows = np.flatnonzero(layer == which)
@@ -307,6 +324,9 @@ def link_load(results: Results) -> "Figure":
                 order.append(load[:, rows, direction])
                 labels.append(_hop(int(which), direction))
                 ticks.append(at + len(rows) / 2)
+                found, counts = np.unique(plane[rows], return_counts=True)
+                middles = at + np.cumsum(counts) - counts / 2
+                names |= {float(y): f"p{number}" for y, number in zip(middles, found, strict=True)}
                 at += len(rows)
                 edges.append(at)
         image = np.concatenate(order, axis=1).T
@@ -319,7 +339,7 @@ def link_load(results: Results) -> "Figure":
             image,
             aspect="auto",
             interpolation="nearest",
-            cmap="magma_r",
+            cmap=LinearSegmentedColormap.from_list("load", _LOAD),
             vmin=0,
             vmax=1,
             extent=(0, times[-1] * scale, at, 0),
@@ -327,10 +347,15 @@ def link_load(results: Results) -> "Figure":
         for edge in edges[:-1]:
             axes.axhline(edge, color=FAINT, lw=0.8)
         axes.set_yticks(ticks, labels)
+        axes.tick_params(axis="y", which="major", length=0, pad=22)
+        axes.set_yticks(list(names), list(names.values()), minor=True)
+        axes.tick_params(axis="y", which="minor", length=2, labelsize=6)
         axes.set(title=f"Load of {at // 2:,} links, by layer and plane", xlabel=f"time, {unit}")
         axes.figure.colorbar(shown, ax=axes, label="share of the port's rate", fraction=0.03)
 
-    return figure(draw, height=4.4)
+    layers = np.frombuffer(results.links["layer"], dtype=np.uint64)[2 * np.asarray(series.links)]
+    names_of_planes = 2 * len(set(layers.tolist())) * series.planes
+    return figure(draw, height=max(4.4, _HEIGHT_OF_A_PLANE * names_of_planes))
 
 
 def steps(results: Results) -> "Figure":
@@ -350,8 +375,8 @@ def steps(results: Results) -> "Figure":
                 step.number + place * width,
                 took * scale,
                 width=width,
-                color=COLOURS[step.pattern % 8],
-                edgecolor="white",
+                color=colours.series(step.pattern),
+                edgecolor=PAPER,
                 hatch="///" if hit else None,
             )
         title = "Step times" + (" (hatched: something was broken)" if broken else "")
@@ -430,7 +455,7 @@ def side_by_side(
     def draw(axes: "Axes") -> None:
         names = [name for name, _ in rows]
         values = [value or 0.0 for _, value in rows]
-        bars = axes.barh(names, values, color=[COLOURS[i % 8] for i in range(len(rows))], height=0.6)
+        bars = axes.barh(names, values, color=[colours.series(i) for i in range(len(rows))], height=0.6)
         axes.bar_label(bars, labels=[shown(value) for _, value in rows], padding=3)
         axes.invert_yaxis()
         axes.set(title=title, xlabel=unit)

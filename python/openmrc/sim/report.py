@@ -1,14 +1,10 @@
 """One self-contained HTML file: figures, pictures, events, counters, the scenario."""
 
-import base64
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import jinja2
-
-import openmrc
+from openmrc import htmlpage
 from openmrc.files import write_text
 from openmrc.sim import pictures
 from openmrc.sim.results import LogEvent, Results
@@ -18,13 +14,6 @@ from openmrc.sim.text import count, headline
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_environment = jinja2.Environment(
-    loader=jinja2.PackageLoader("openmrc.sim"),
-    autoescape=True,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    undefined=jinja2.StrictUndefined,
-)
 _MOST_EVENTS = 200
 _OF_QUEUE_PAIRS = ("ev-", "peer-")
 _NAMES = {
@@ -75,18 +64,19 @@ def render(
     counters: Sequence[tuple[str, Sequence[tuple[str, int]]]] = (),
 ) -> str:
     """The page."""
-    return _environment.get_template("report.html.j2").render(
+    return htmlpage.render(
+        "openmrc.sim",
+        "report.html.j2",
         title=title,
         lead=lead,
         headline=headline,
-        pictures=[(name, _embedded(name, figure)) for name, figure in figures],
+        pictures=[(name, htmlpage.embedded(figure)) for name, figure in figures],
         scenario=scenario.to_yaml(),
         interrupted=interrupted,
         table=table,
-        log=log,
+        log=[(f"{time_us:,.2f}", what, where) for time_us, what, where in log],
         log_left=log_left,
-        counters=counters,
-        version=openmrc.__version__,
+        counters=[(name, [(key, f"{value:,}") for key, value in values]) for name, values in counters],
     )
 
 
@@ -97,14 +87,6 @@ def lead(scenario: Scenario) -> str:
     fabric = f"{count(topology.hosts, 'host')}, {ports}, {count(topology.tiers, 'tier')}"
     kinds = ", ".join(getattr(pattern, "operation", pattern.kind) for pattern in scenario.traffic)
     return f"{fabric}; {scenario.transport.kind}; {kinds}; seed {scenario.seed}"
-
-
-def _embedded(name: str, figure: "Figure") -> tuple[str, str]:
-    buffer = io.BytesIO()
-    # A heat map is made of pixels; everything else is sharp at any size as lines.
-    kind = "png" if name == _NAMES["link-load"] else "svg"
-    figure.savefig(buffer, format=kind)
-    return {"png": "png", "svg": "svg+xml"}[kind], base64.b64encode(buffer.getvalue()).decode()
 
 
 def _most_important(log: Sequence[LogEvent]) -> list[LogEvent]:

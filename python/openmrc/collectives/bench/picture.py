@@ -3,8 +3,10 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from openmrc import colours
 from openmrc.collectives.bench.settings import Line, Timing
-from openmrc.demos.style import AMBER, DARK, FAINT, INK, drawing, plain
+from openmrc.colours import FAINT, INK
+from openmrc.demos.style import drawing, plain
 
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 
@@ -18,9 +20,9 @@ def draw(lines: Sequence[Line], title: str, path: Path) -> None:
         ValueError: for a format matplotlib does not know.
     """
     curves: list[tuple[str, str, str, Callable[[Line], Timing | None]]] = [
-        ("mrc, in place", DARK, "-", lambda line: line.in_place),
+        ("mrc, in place", colours.series(0), "-", lambda line: line.in_place),
         ("mrc, out of place", FAINT, "--", lambda line: line.out_of_place),
-        ("gloo", AMBER, "-", lambda line: line.gloo),
+        ("gloo", colours.series(1), "-", lambda line: line.gloo),
     ]
     sizes = [line.size for line in lines]
     with drawing(path, 7.5, 4.2) as figure:

@@ -4,15 +4,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from openmrc import colours
+from openmrc.colours import INK
 from openmrc.demos.lab.analysis import figures
 from openmrc.demos.lab.recording import NAMES, FaultRecord, Recording, Transport
-from openmrc.demos.style import ALARM, AMBER, DARK, INK, drawing, mark_fault, plain
+from openmrc.demos.style import drawing, mark_fault, plain
 from openmrc.units import duration
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_COLOURS: dict[Transport, str] = {"mrc": DARK, "tcp": ALARM, "udp": AMBER}
+_COLOURS: dict[Transport, str] = {
+    "mrc": colours.series(0),
+    "tcp": colours.series(1),
+    "udp": colours.series(2),
+}
 _HEADROOM = 1.9
 """Height over what is offered: room for the faults' names."""
 _ZOOM_BEFORE_NS, _ZOOM_AFTER_NS = 100_000_000, 900_000_000

@@ -3,21 +3,12 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from openmrc import colours
+from openmrc.colours import FAILED, FAINT, IMPAIRED, INK, PAPER, SHADE
 from openmrc.demos.loopback.receiver import VERIFIED
 from openmrc.demos.loopback.run import Outcome
 from openmrc.demos.series import Window
-from openmrc.demos.style import (
-    ALARM,
-    AMBER,
-    FAINT,
-    INK,
-    VIOLET,
-    PictureError,
-    drawing,
-    mark_fault,
-    plain,
-    shade,
-)
+from openmrc.demos.style import PictureError, drawing, mark_fault, plain
 
 try:
     from matplotlib.colors import LinearSegmentedColormap
@@ -29,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_FAULT_COLOURS = {"plane_dead": ALARM, "paths_lossy": AMBER, "paths_congested": VIOLET}
+_FAULT_COLOURS = {"plane_dead": FAILED, "paths_lossy": IMPAIRED, "paths_congested": IMPAIRED}
 _HEADROOM = 1.36
 """Height of the upper part over the highest throughput: room for the faults' names."""
 
@@ -62,13 +53,12 @@ def _throughput(axes: "Axes", outcome: Outcome, windows: list[Window]) -> None:
     dead = outcome.schedule.dead_plane
     # The plane that fails lies on top, where its absence shows best.
     order = [plane for plane in range(count) if plane != dead] + [dead]
-    colours = [ALARM if plane == dead else shade(i / max(1, count - 2)) for i, plane in enumerate(order)]
     seconds = [_seconds(outcome, window.middle_ns) for window in windows]
     stacked = axes.stackplot(
         seconds,
         [[window.bps[VERIFIED + 1 + plane] / 1e9 for window in windows] for plane in order],
-        colors=colours,
-        edgecolor="white",
+        colors=[colours.plane(plane) for plane in order],
+        edgecolor=PAPER,
         linewidth=0.15,
         zorder=2,
     )
@@ -83,7 +73,7 @@ def _throughput(axes: "Axes", outcome: Outcome, windows: list[Window]) -> None:
             _seconds(outcome, record.began_ns),
             _seconds(outcome, record.ended_ns or outcome.finished_ns),
             record.fault.title,
-            colour=_FAULT_COLOURS.get(record.fault.name, FAINT),
+            colour=_FAULT_COLOURS[record.fault.name],
             row=row,
         )
     axes.legend(
@@ -106,24 +96,24 @@ def _paths(axes: "Axes", outcome: Outcome) -> None:
     edges = [_seconds(outcome, when) for when in states.time_ns]
     edges.append(max(edges[-1] + 0.05, _seconds(outcome, outcome.finished_ns)))
     count = len(states.bad[0])
-    colours = LinearSegmentedColormap.from_list("paths", ["#eef2f5", "#f4b8a6", ALARM])
+    share_bad = LinearSegmentedColormap.from_list("paths", [SHADE, FAILED])
     axes.pcolormesh(
         edges,
         [plane - 0.5 for plane in range(count + 1)],
         [[moment[plane] for moment in states.bad] for plane in range(count)],
-        cmap=colours,
+        cmap=share_bad,
         vmin=0,
         vmax=1,
         linewidth=0,
         rasterized=True,
     )
-    axes.hlines([plane + 0.5 for plane in range(count - 1)], 0, edges[-1], color="white", linewidth=1)
+    axes.hlines([plane + 0.5 for plane in range(count - 1)], 0, edges[-1], color=PAPER, linewidth=1)
     axes.set_ylim(count - 0.5, -0.5)
     axes.set_yticks(range(count), [str(plane) for plane in range(count)])
     axes.set_ylabel("plane")
     axes.set_xlabel("seconds since the first byte")
     axes.legend(
-        [Patch(facecolor=colours(share), edgecolor=FAINT, linewidth=0.4) for share in (0.0, 0.5, 1.0)],
+        [Patch(facecolor=share_bad(share), edgecolor=FAINT, linewidth=0.4) for share in (0.0, 0.5, 1.0)],
         ["no path out of use", "half of them", "all of them"],
         loc="upper left",
         bbox_to_anchor=(1.0, 1.06),
@@ -145,5 +135,5 @@ def _title(figure: "Figure", outcome: Outcome) -> None:
         ha="left",
         fontsize=11,
         fontweight="bold",
-        color=INK if outcome.verified else ALARM,
+        color=INK if outcome.verified else FAILED,
     )

@@ -3,13 +3,16 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from openmrc.demos.style import ALARM, AMBER, DARK, FAINT, INK, LIGHT, drawing, mark_fault, plain, shade
+from openmrc import colours
+from openmrc.colours import FAILED, FAINT, INK, PAPER
+from openmrc.demos.style import drawing, mark_fault, plain
 from openmrc.demos.training.run import Outcome, Training
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_UNDISTURBED, _OURS = FAINT, colours.series(0)
 _HEADROOM = 1.25
 """Height of the loss curve's panel over the highest loss: room for the faults' names."""
 
@@ -36,12 +39,12 @@ def _losses(axes: "Axes", outcome: Outcome) -> None:
         return [float.fromhex(loss) for loss in training.losses]
 
     undisturbed, ours = curve(outcome.undisturbed), curve(outcome.faults)
-    axes.plot(undisturbed, color=LIGHT, linewidth=6, solid_capstyle="round", label="undisturbed")
-    axes.plot(ours, color=DARK, linewidth=1.4, label="with faults")
+    axes.plot(undisturbed, color=_UNDISTURBED, linewidth=6, solid_capstyle="round", label="undisturbed")
+    axes.plot(ours, color=_OURS, linewidth=1.4, label="with faults")
     axes.set_ylim(0, _HEADROOM * max(ours))
     axes.set_ylabel("loss, nats a byte")
     for number, fault in enumerate(outcome.faults.faults):
-        mark_fault(axes, fault.begin, fault.end, fault.title, colour=ALARM, row=number)
+        mark_fault(axes, fault.begin, fault.end, fault.title, row=number)
     _legend(axes)
     plain(axes)
 
@@ -50,12 +53,12 @@ def _times(axes: "Axes", outcome: Outcome) -> None:
     def times(training: Training) -> list[float]:
         return [training.seconds(step) * 1e3 for step in range(training.steps)]
 
-    jobs = [(outcome.undisturbed, LIGHT, "undisturbed"), (outcome.faults, DARK, "with faults")]
+    jobs = [(outcome.undisturbed, _UNDISTURBED, "undisturbed"), (outcome.faults, _OURS, "with faults")]
     jobs += [
         (each, colour, label)
         for each, colour, label in (
-            (outcome.gloo, FAINT, "gloo, undisturbed"),
-            (outcome.gloo_faults, AMBER, "gloo, with faults"),
+            (outcome.gloo, colours.series(2), "gloo, undisturbed"),
+            (outcome.gloo_faults, colours.series(1), "gloo, with faults"),
         )
         if each is not None
     ]
@@ -69,7 +72,7 @@ def _times(axes: "Axes", outcome: Outcome) -> None:
         axes.set_ylim(0, 1.1 * slow)
     axes.set_ylabel("ms a step")
     for fault in outcome.faults.faults:
-        axes.axvspan(fault.begin, fault.end, color=ALARM, alpha=0.09, linewidth=0, zorder=0)
+        axes.axvspan(fault.begin, fault.end, color=FAILED, alpha=0.09, linewidth=0, zorder=0)
     _legend(axes)
     plain(axes)
 
@@ -80,9 +83,9 @@ def _planes(axes: "Axes", training: Training) -> None:
     axes.stackplot(
         range(training.steps),
         [[row[plane] / 1e6 for row in rows] for plane in range(count)],
-        colors=[shade(plane / max(1, count - 1)) for plane in range(count)],
+        colors=[colours.plane(plane) for plane in range(count)],
         labels=[f"plane {plane}" for plane in range(count)],
-        edgecolor="white",
+        edgecolor=PAPER,
         linewidth=0.15,
         step="mid",
     )
@@ -90,7 +93,7 @@ def _planes(axes: "Axes", training: Training) -> None:
     axes.set_ylabel("MB sent a step")
     axes.set_xlabel("step")
     for fault in training.faults:
-        axes.axvspan(fault.begin, fault.end, color=ALARM, alpha=0.09, linewidth=0, zorder=3)
+        axes.axvspan(fault.begin, fault.end, color=FAILED, alpha=0.09, linewidth=0, zorder=3)
     _legend(axes, reverse=True)
     plain(axes)
 
@@ -116,5 +119,5 @@ def _title(figure: "Figure", outcome: Outcome) -> None:
         ha="left",
         fontsize=11,
         fontweight="bold",
-        color=INK if outcome.same else ALARM,
+        color=INK if outcome.same else FAILED,
     )
