@@ -6,7 +6,7 @@
 
 use std::process::ExitCode;
 
-use openmrc_fabric::{Fabric, Link, Sizing, Switch};
+use openmrc_fabric::{Fabric, Link, Ratio, Sizing, Switch};
 use openmrc_scenario::run::{Change, Effect, FaultEvent, NetworkConfig, Target};
 use openmrc_scenario::{Engine, Run};
 use openmrc_sim::World;
@@ -24,6 +24,8 @@ struct Shape {
     name: &'static str,
     what: &'static str,
     planes: u32,
+    /// Uplinks of a T0, one to each T1.
+    t1s: u32,
     faults: fn(&Fabric) -> Vec<(Target, Effect)>,
 }
 
@@ -37,29 +39,40 @@ fn t1(fabric: &Fabric, index: u32) -> Target {
 
 fn shapes() -> Vec<Shape> {
     vec![
-        Shape { name: "equal", what: "all links alike", planes: 1, faults: |_| vec![] },
+        Shape { name: "equal", what: "all links alike", planes: 1, t1s: T1S, faults: |_| vec![] },
+        Shape {
+            name: "two-to-one",
+            what: "all links alike, half the uplinks",
+            planes: 1,
+            t1s: T1S / 2,
+            faults: |_| vec![],
+        },
         Shape {
             name: "slow-uplink",
             what: "one uplink at a quarter of the rate",
             planes: 1,
+            t1s: T1S,
             faults: |fabric| vec![(uplink(fabric, 0, 2, 3), Effect::Slow(0.25))],
         },
         Shape {
             name: "two-t1s",
             what: "two of 16 T1s with all links at a quarter",
             planes: 1,
+            t1s: T1S,
             faults: |fabric| [3, 9].map(|index| (t1(fabric, index), Effect::Slow(0.25))).to_vec(),
         },
         Shape {
             name: "half-t1",
             what: "a T1 with all links at half",
             planes: 1,
+            t1s: T1S,
             faults: |fabric| vec![(t1(fabric, 3), Effect::Slow(0.5))],
         },
         Shape {
             name: "thin-plane",
             what: "four planes, one with a third of its uplinks",
             planes: 4,
+            t1s: T1S,
             faults: |fabric| {
                 let hosts_per_t0 = fabric.shape().hosts_per_t0;
                 let gone = |&(_, up): &(u32, u32)| up % 3 != 0;
@@ -71,6 +84,7 @@ fn shapes() -> Vec<Shape> {
             name: "slow-host",
             what: "the cable of one host at a quarter",
             planes: 1,
+            t1s: T1S,
             faults: |fabric| {
                 let link = Link { plane: 0, layer: 0, lower: 7, uplink: 0 };
                 vec![(Target::Link(fabric.link_number(link)), Effect::Slow(0.25))]
@@ -80,12 +94,14 @@ fn shapes() -> Vec<Shape> {
             name: "dead-uplinks",
             what: "eight uplinks of different T0s are down",
             planes: 1,
+            t1s: T1S,
             faults: |fabric| (0..8).map(|i| (uplink(fabric, 0, i, 2 * i), Effect::Down)).collect(),
         },
         Shape {
             name: "dying-uplink",
             what: "an uplink goes down after 20 us",
             planes: 1,
+            t1s: T1S,
             faults: |fabric| vec![(uplink(fabric, 0, 2, 3), Effect::Down)],
         },
     ]
@@ -124,7 +140,15 @@ fn main() -> ExitCode {
 }
 
 fn scenario(shape: &Shape, seed: u64) -> Run {
-    let sizing = Sizing { parallel: Some(1), ..Sizing::new(HOSTS, shape.planes, 2, 2 * T1S) };
+    let (hosts_per_t0, uplinks_per_t0) = (Some(T1S), Some(shape.t1s));
+    let radix = 2 * T1S;
+    let sizing = Sizing {
+        hosts_per_t0,
+        uplinks_per_t0,
+        parallel: Some(1),
+        oversubscription: [Ratio { down: T1S, up: shape.t1s }, Ratio::NON_BLOCKING, Ratio::NON_BLOCKING],
+        ..Sizing::new(HOSTS, shape.planes, 2, radix)
+    };
     let fabric = Fabric::new(sizing.smallest().expect("a fabric")).expect("a fabric");
     let mut network = NetworkConfig::new(fabric, GBPS * 1_000_000_000 / u64::from(shape.planes));
     network.seed = seed;

@@ -6,12 +6,16 @@ use openmrc_wire::{Body, Mark, Packet, Probe, Psn, Sack, Timestamp, Write};
 
 use super::config::{QpConfig, Settings};
 use super::paths::{
-    Condemned, ConditionProbes, EvIndex, EvInput, EvState, FIRST_RTTS, IDLE_RTTS, Paths, ReversePaths,
+    Condemned, ConditionProbes, EvIndex, EvInput, EvRecord, EvState, FIRST_RTTS, IDLE_RTTS, Paths,
+    ReversePaths,
 };
 use super::stats::{Counters, PeerCounters};
 use crate::api::{EvChange, EvEvent, Fatal, Host, PortSet, TrafficClass};
 use crate::seq::{Seq, wire};
 use crate::time::{Span, Time};
+
+/// Turns that a marked path misses more for each target queueing delay that it is slower than the others \[choice\].
+const TURNS_PER_TARGET: u64 = 2;
 
 /// Round-trip times measured by the requestor.
 pub(super) struct RttEstimate {
@@ -216,7 +220,16 @@ impl Shared {
         }
     }
 
-    /// A packet sent on this path was answered.
+    /// Turns that a marked path misses whose round trip took this long: the more, the slower it is than the others. A
+    /// path that is much slower would fill its queue again after one turn; where all are equally full, none misses more
+    /// than one \[choice\].
+    pub(super) fn turns_to_miss(&self, rtt: Span) -> u8 {
+        let slower = (rtt - self.rtt.smoothed).0.saturating_mul(TURNS_PER_TARGET);
+        let more = slower / self.config.target_qdelay.0.max(1);
+        (more + 1).min(EvRecord::MOST_TURNS.into()) as u8
+    }
+
+    /// A packet sent on this path was answered. If it was marked, the path misses `turns` turns.
     #[inline]
     pub(super) fn path_answered(
         &mut self,
@@ -224,6 +237,7 @@ impl Shared {
         index: EvIndex,
         probe: bool,
         mark: Mark,
+        turns: u8,
         host: &mut dyn Host,
     ) {
         self.reverse.confirm(now, &self.paths, index);
@@ -234,7 +248,7 @@ impl Shared {
                 self.condemn(now, index, host)
             }
             Mark::AlwaysSkip => {}
-            Mark::SkipOnce if !probe => self.paths.mark(index),
+            Mark::SkipOnce if !probe => self.paths.mark(index, turns),
             Mark::SkipOnce | Mark::None if probe && is_condemned => {
                 self.probe_succeeded(now, index, mark, host);
             }
@@ -264,7 +278,7 @@ impl Shared {
         let index = asked.filter(|_| answers).and_then(|asked| self.paths.find(sack.entropy, Some(asked)));
         match index {
             Some(_) if !self.ids_fit(sack.spdcid, sack.dpdcid) => self.stats.invalid += 1,
-            Some(index) => self.path_answered(now, index, true, sack.mark, host),
+            Some(index) => self.path_answered(now, index, true, sack.mark, 1, host),
             None => self.stats.invalid += 1,
         }
     }

@@ -1,7 +1,7 @@
 //! Selects the path of the next packet (docs/spec/paths.md, "Choosing the EV of the next packet" and "Planes carry
 //! equal load").
 
-use super::ev_state::{EvInput, EvState};
+use super::ev_state::EvState;
 use super::selector::{Burst, Choice, Selector};
 use super::{EvIndex, Paths, Plane};
 use crate::api::PortSet;
@@ -171,8 +171,8 @@ impl Paths {
         best
     }
 
-    /// Searches the plane's rotation from its cursor for the first GOOD path. The first SKIP path on the way becomes
-    /// GOOD but is passed over. If there is no GOOD path, the first SKIP path is used that is not to be avoided, and
+    /// Searches the plane's rotation from its cursor for the first GOOD path. The first SKIP path on the way misses a
+    /// turn. If there is no GOOD path, the first SKIP path is used that is not to be avoided, and
     /// the rotation goes on behind it. Also returns how many paths out of service were passed.
     #[inline(always)]
     fn take_turn(&mut self, plane: usize, avoid: Option<EvIndex>) -> (EvIndex, u32) {
@@ -226,7 +226,7 @@ impl Paths {
                 }
             }
             if state == EvState::Skip && !restored {
-                self.records[index as usize].apply(EvInput::TurnPassed);
+                self.records[index as usize].pass_turn();
                 restored = true;
             }
             left -= 1;
@@ -239,9 +239,7 @@ impl Paths {
             // The plane was selected because it has a usable path.
             return (avoided.unwrap_or_else(|| self.rotation.get(first_slot)), out_of_service);
         };
-        if self.state(index) == EvState::Skip {
-            self.records[index as usize].apply(EvInput::TurnPassed);
-        }
+        self.records[index as usize].pass_turn();
         self.planes[plane].cursor = behind;
         (index, out_of_service)
     }

@@ -57,7 +57,8 @@ pub const fn next(state: EvState, input: EvInput) -> EvState {
     }
 }
 
-/// The record of a path, two bytes.
+/// The record of a path, two bytes. Of a usable path there is nothing to probe: the back-off is the number of turns that it
+/// still misses after the next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct EvRecord {
     /// State (2 bits), consecutive answered probes (2 bits), probe back-off exponent (4 bits).
@@ -71,6 +72,8 @@ impl EvRecord {
     pub const NEW: EvRecord = EvRecord { bits: 0, probe_due: 0 };
     /// Largest back-off exponent the record holds.
     pub const MAX_BACKOFF: u8 = 15;
+    /// Most turns that a congested path misses.
+    pub const MOST_TURNS: u8 = Self::MAX_BACKOFF + 1;
 
     pub const fn state(self) -> EvState {
         match self.bits & 3 {
@@ -89,6 +92,26 @@ impl EvRecord {
             EvState::Denied => 3,
         };
         self.bits = self.bits & !3 | state;
+    }
+
+    /// A path is congested: it misses `turns` turns, or as many as it still has to miss if those are more.
+    pub fn skip(&mut self, turns: u8) {
+        self.apply(EvInput::Marked);
+        if self.state() == EvState::Skip {
+            let more = turns.saturating_sub(1).min(Self::MAX_BACKOFF);
+            self.set_probing(self.successes(), more.max(self.backoff()));
+        }
+    }
+
+    /// A congested path has missed a turn.
+    pub fn pass_turn(&mut self) {
+        if self.state() != EvState::Skip {
+            return;
+        }
+        match self.backoff() {
+            0 => self.apply(EvInput::TurnPassed),
+            more => self.set_probing(self.successes(), more - 1),
+        }
     }
 
     /// A packet was lost on this usable path; returns how many in a row.
@@ -151,6 +174,33 @@ mod tests {
     #[test]
     fn a_second_mark_while_skipping_changes_nothing() {
         assert_eq!(next(EvState::Skip, EvInput::Marked), EvState::Skip);
+    }
+
+    #[test]
+    fn a_congested_path_misses_the_turns_of_its_longest_mark() {
+        for (marks, expected) in
+            [(vec![1], 1), (vec![3], 3), (vec![5, 2], 5), (vec![2, 5], 5), (vec![0], 1), (vec![200], 16)]
+        {
+            let mut record = EvRecord::NEW;
+            marks.iter().for_each(|&turns| record.skip(turns));
+            let mut missed = 0;
+            while record.state() == EvState::Skip {
+                record.pass_turn();
+                missed += 1;
+            }
+            assert_eq!(missed, expected, "{marks:?}");
+            assert!(record == EvRecord::NEW, "nothing is left of it");
+        }
+    }
+
+    #[test]
+    fn a_condemned_path_that_is_marked_keeps_its_probing() {
+        let mut record = EvRecord::NEW;
+        record.apply(EvInput::Lost);
+        record.set_probing(1, 3);
+        record.skip(9);
+        record.pass_turn();
+        assert_eq!((record.state(), record.successes(), record.backoff()), (EvState::AssumedBad, 1, 3));
     }
 
     #[test]

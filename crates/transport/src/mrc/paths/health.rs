@@ -11,9 +11,10 @@ const LONGEST_TRIAL: Span = Span::from_secs(1);
 const MAX_DOUBLINGS: u8 = 20;
 
 impl Paths {
-    /// A switch marked or trimmed a packet on this path: it misses one turn.
-    pub(in crate::mrc) fn mark(&mut self, index: EvIndex) {
-        self.records[index as usize].apply(EvInput::Marked);
+    /// A switch marked or trimmed a packet on this path: it misses `turns` turns, or one where UET's rules select.
+    pub(in crate::mrc) fn mark(&mut self, index: EvIndex, turns: u8) {
+        let turns = if self.selector.condemns() { turns } else { 1 };
+        self.records[index as usize].skip(turns);
         let plane = self.plane_of(index);
         self.selector.congested(plane, index);
     }

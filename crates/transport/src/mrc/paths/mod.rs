@@ -24,15 +24,14 @@ use std::sync::Arc;
 
 use openmrc_wire::{Ev, Packet};
 
-pub(super) use ev_state::EvInput;
 pub use ev_state::EvState;
+pub(super) use ev_state::{EvInput, EvRecord};
 pub(super) use index_array::{EvIndex, IndexArray};
 pub(super) use probing::{ConditionProbes, FIRST_RTTS, IDLE_RTTS};
 pub(super) use reverse::ReversePaths;
 pub use selector::{Choice, CustomSelector, LoadBalancing, PathSelector};
 
 use self::blame::Losses;
-use self::ev_state::EvRecord;
 use self::selector::Selector;
 use super::config::{PathConfig, QpConfig};
 use crate::api::{Payload, PortSet, TrafficClass, Transmit};
@@ -517,7 +516,7 @@ mod tests {
         for _ in 0..8000 {
             for i in 0..256u32 {
                 if paths.plane_of(i as EvIndex) == 3 {
-                    paths.mark(i as EvIndex);
+                    paths.mark(i as EvIndex, 1);
                 }
             }
             let index = select(&mut paths, all).unwrap();
@@ -675,7 +674,7 @@ mod tests {
         let mut lost = select(&mut paths, one).unwrap();
         let mut taken = [0; 4];
         for _ in 0..400 {
-            (0..4).for_each(|index| paths.mark(index));
+            (0..4).for_each(|index| paths.mark(index, 1));
             let again = paths.select(Time::ZERO, one, one, Some(lost)).unwrap();
             assert_ne!(again, lost);
             taken[usize::from(again)] += 1;

@@ -106,7 +106,8 @@ impl Requestor {
 
         if let Some(index) = probed.or(answered.path) {
             let proves_path = answered.probe.is_some() || probed.is_some();
-            shared.path_answered(now, index, proves_path, sack.mark, host);
+            let turns = rtt.map_or(1, |rtt| shared.turns_to_miss(rtt));
+            shared.path_answered(now, index, proves_path, sack.mark, turns, host);
         }
         let ordered = proves_order && shared.config.model().ordered;
         let overtaking = answered.path.zip(answered.seq).filter(|_| ordered);
@@ -355,7 +356,9 @@ impl Requestor {
         let index = shared.paths.find(nack.entropy, last);
         // The other reasons speak of the receiver, not of the path.
         if let (NackReason::Trimmed, Some(index)) = (nack.reason, index) {
-            shared.paths.mark(index);
+            // No queue that was measured was longer than the one that was full.
+            let turns = shared.turns_to_miss(shared.rtt.shortest + self.loss.reorder_window());
+            shared.paths.mark(index, turns);
         }
         if !self.refuses_last_transmission(seq, rtx, index, last) {
             return;

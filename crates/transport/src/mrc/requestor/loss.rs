@@ -69,9 +69,11 @@ impl LossDetector {
         self.overflow != Stamp(0) && self.overflow.since(sent) >= 0
     }
 
-    /// A round trip is `spread` longer than the shortest one. Planes can reorder by as much, so the window grows to it
-    /// at once; it shrinks back over a few hundred samples.
+    /// A round trip is `spread` longer than the shortest one. Paths can reorder by as much, so the window grows to it at
+    /// once; it shrinks back over a few hundred samples. Where the sender selects paths, a queue that still grows delays
+    /// the next packet by more than the last one that has arrived: half as much again is allowed for \[choice\].
     pub fn on_rtt_spread(&mut self, spread: Span, model: &PathModel) {
+        let spread = if model.ordered { spread + spread.over(2) } else { spread };
         if spread > self.window {
             self.window = spread;
         } else {
@@ -86,11 +88,10 @@ fn initial_window(model: &PathModel) -> Span {
     if model.ordered { delay } else { model.base_rtt + delay }
 }
 
-/// The largest reorder window. Feedback keeps the delays of paths that the sender selects similar; where switches
-/// select the path, a packet can be delayed by any queue on its way.
+/// The largest reorder window. A packet can be delayed by any queue on its way, and by one behind a slow link for several
+/// times as long as on other paths.
 fn max_reorder_window(shared: &Shared) -> Span {
-    let even = shared.rtt.smoothed + shared.config.target_qdelay;
-    if shared.config.model().ordered { even } else { even.times(4) }
+    (shared.rtt.smoothed + shared.config.target_qdelay).times(4)
 }
 
 /// What a SACK says of packets that have not arrived.
