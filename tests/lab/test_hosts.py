@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from openmrc import colours
 from openmrc.errors import ArgumentError
 from openmrc.lab import names
 from tests.helpers.commands import OPENMRC, one_line_error
@@ -168,7 +169,10 @@ def test_the_graph_has_every_cable_and_what_has_failed(lab, tmp_path):
         picture = tmp_path / "lab.svg"
         assert command(lab, "graph", "--picture", str(picture)).returncode == 0
         drawn = picture.read_text()
-        assert drawn.count("#777777") == 1
+        failed = {lab.layout.link(cut).name, *(link.name for link in lab.layout.links_of(stopped))}
+        # One more than the links: the frame of the stopped switch.
+        assert drawn.count(colours.FAILED) == len(failed) + 1
+        assert drawn.count(colours.IMPAIRED) == 1
     finally:
         lab.repair()
     assert "(" not in command(lab, "graph").stdout
