@@ -89,7 +89,7 @@ def _of_collectives(row: "Mapping[str, Any]") -> list[str]:
 
 def _print(result: "Sweep") -> None:
     from openmrc.sim.results import DROPS
-    from openmrc.sim.text import gbps, micros
+    from openmrc.sim.text import gbps, micros, percentile
 
     first = result.rows[0] if result.rows else {}
     axes = list(first)[: list(first).index("seed") + 1] if first else []
@@ -113,7 +113,8 @@ def _print(result: "Sweep") -> None:
             [
                 *(str(row.get(name, "-")) for name in axes),
                 f"{row['delivered']:,} of {row['messages']:,}",
-                *(micros(row[name]) for name in ("median_us", "p99_us", "last_us")),
+                *(percentile(row[name]) for name in ("median_us", "p99_us")),
+                micros(row["last_us"]),
                 gbps(row["goodput_bps"]),
                 *(_of_collectives(row) if collective else ()),
                 micros(row["step_time_us"]),

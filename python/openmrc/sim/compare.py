@@ -12,7 +12,7 @@ from openmrc.sim import check, collectives
 from openmrc.sim.results import DROPS, Results, Summary
 from openmrc.sim.run import Progress, run
 from openmrc.sim.scenario import Rocev2, Scenario
-from openmrc.sim.text import gbps, micros
+from openmrc.sim.text import gbps, micros, percentile
 from openmrc.sim.transports import apply
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ _COLUMNS = (
     "median",
     "99 %",
     "last",
+    "fairness",
     "goodput per host",
     "resent",
     "lost",
@@ -222,6 +223,10 @@ def _row(runs: Sequence[Results], columns: Sequence[str]) -> list[str]:
     def mean(field: str) -> float | None:
         return _mean([summary[field] for summary in summaries])
 
+    def every(field: str) -> float | None:
+        """The mean of all runs; ``None`` if one lacks the figure."""
+        return None if any(summary[field] is None for summary in summaries) else mean(field)
+
     def total(*counters: str) -> str:
         return f"{round(sum(run.totals[c] for run in runs for c in counters) / len(runs)):,}"
 
@@ -229,9 +234,10 @@ def _row(runs: Sequence[Results], columns: Sequence[str]) -> list[str]:
     one: Summary = runs[0].summary()
     row = [
         f"{round(mean('delivered') or 0):,} of {one.messages:,}",
-        micros(mean("median_us")),
-        micros(mean("p99_us")),
+        percentile(every("median_us")),
+        percentile(every("p99_us")),
         micros(mean("last_us")),
+        "-" if (fairness := mean("fairness")) is None else f"{fairness:.3f}",
         gbps(None if goodput is None else goodput / hosts),
         total("retransmits"),
         total(*DROPS),

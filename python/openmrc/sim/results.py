@@ -42,7 +42,12 @@ Columns = Mapping[str, memoryview]
 
 @dataclass(frozen=True)
 class Summary:
-    """The most important figures. Times are microseconds; ``None`` if nothing was delivered."""
+    """The most important figures. Times are microseconds; ``None`` if nothing was delivered.
+
+    A completion time is from a message's posting to its last byte in place. The percentiles are nearest ranks
+    over all messages: of 100 messages the 99th percentile is the last but one. Those that were not delivered
+    rank behind all others, and a percentile that falls on one of them is ``None``.
+    """
 
     messages: int
     delivered: int
@@ -50,14 +55,21 @@ class Summary:
     bytes: int
     """Payload bytes of the messages delivered."""
     first_us: float | None
+    """The shortest completion time of those delivered."""
     median_us: float | None
-    """Completion times: from a message's posting to its last byte in place."""
+    """The 50th percentile."""
     p99_us: float | None
+    """The 99th percentile."""
     last_us: float | None
+    """The longest completion time of those delivered."""
     makespan_us: float | None
     """From the start to the last byte of all."""
     goodput_bps: float | None
     """Payload bits delivered over the makespan, all hosts together."""
+    fairness: float | None
+    """Jain's index of the goodputs of the sending hosts, each until its own last byte was in place: 1 if all
+    are equal, 1/n if one of n had everything. ``None`` if fewer than two hosts sent or nothing was
+    delivered."""
 
 
 @dataclass(frozen=True)
@@ -369,21 +381,36 @@ class Results:
         if pattern is not None:
             begin = round(self.scenario.traffic[pattern].start_us * 1e6)
 
-        def at(share: float) -> float | None:
-            return times[min(len(times) - 1, int(share * len(times)))] if times else None
+        def percentile(percent: int) -> float | None:
+            rank = max(1, -(-percent * len(rows) // 100))
+            return times[rank - 1] if rank <= len(times) else None
 
         return Summary(
             messages=len(rows),
             delivered=len(done),
             failed=sum(self.columns["failed"][row] for row in rows),
             bytes=size,
-            first_us=at(0.0),
-            median_us=at(0.5),
-            p99_us=at(0.99),
-            last_us=at(1.0),
+            first_us=times[0] if times else None,
+            median_us=percentile(50),
+            p99_us=percentile(99),
+            last_us=times[-1] if times else None,
             makespan_us=None if end is None else (end - begin) * 1e-6,
             goodput_bps=None if not end or end <= begin else size * 8 / ((end - begin) * _PS),
+            fairness=self._fairness(rows, begin),
         )
+
+    def _fairness(self, rows: Sequence[int], begin: int) -> float | None:
+        """Jain's index of the goodputs of the hosts that send these messages, from ``begin`` (ps) on."""
+        src, size, delivered = (self.columns[name] for name in ("src", "bytes", "delivered_ps"))
+        sent: dict[int, int] = {}
+        until: dict[int, int] = {}
+        for row in rows:
+            done = delivered[row] != NEVER
+            sent[src[row]] = sent.get(src[row], 0) + (size[row] if done else 0)
+            until[src[row]] = max(until.get(src[row], begin), delivered[row] if done else begin)
+        rates = [sent[host] / (until[host] - begin) if until[host] > begin else 0.0 for host in sent]
+        squares = sum(rate * rate for rate in rates)
+        return sum(rates) ** 2 / (len(rates) * squares) if len(rates) > 1 and squares else None
 
 
 def _columns(columns: Mapping[str, bytes]) -> Columns:

@@ -17,6 +17,11 @@ def micros(value: float | None) -> str:
     return f"{value / 1e3:,.3f} ms" if value >= 1e4 else f"{value:,.2f} us"
 
 
+def percentile(value: float | None) -> str:
+    """A percentile of completion times; ``None`` if it falls on a message that was not delivered."""
+    return "not delivered" if value is None else micros(value)
+
+
 def rate_unit(most: float) -> tuple[float, str]:
     """The unit of rates up to ``most`` bit/s, and the factor from bit/s to it."""
     return (1e-12, "Tb/s") if most >= 1e13 else (1e-9, "Gb/s")
@@ -40,13 +45,15 @@ def headline(results: Results) -> list[tuple[str, str]]:
     summary, totals = results.summary(), results.totals
     rows = [
         ("messages delivered", f"{summary.delivered:,} of {summary.messages:,}"),
-        ("completion time, median", micros(summary.median_us)),
-        ("99th percentile", micros(summary.p99_us)),
+        ("completion time, median", percentile(summary.median_us)),
+        ("99th percentile", percentile(summary.p99_us)),
         ("last", micros(summary.last_us)),
         ("base RTT", micros(results.base_rtt_ps * 1e-6)),
         ("goodput, all hosts", gbps(summary.goodput_bps)),
         ("goodput, per host", gbps(_per_host(results, summary))),
     ]
+    if summary.fairness is not None:
+        rows.append(("fairness of the senders (Jain)", f"{summary.fairness:.3f}"))
     if summary.goodput_bps is None and totals["end_ps"]:
         sent = totals["data_bytes"] * 8 / (totals["end_ps"] * 1e-12) / results.scenario.topology.hosts
         rows.append(("payload sent so far, per host", gbps(sent)))
