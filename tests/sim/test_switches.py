@@ -17,7 +17,14 @@ LONG = 50_000
 """Cables of 10 km: a round trip of 200 us, in which nothing is heard of what was sent."""
 
 
-def overload(senders: int, packets: int, exact: bool, until_us: float, **switch: object) -> sim.Results:
+def overload(
+    senders: int,
+    packets: int,
+    exact: bool,
+    until_us: float,
+    faults: list[dict[str, object]] | None = None,
+    **switch: object,
+) -> sim.Results:
     """So many senders to one host.
 
     What they send reaches the switch after 50 us and the host after 101; what they send again, the switch
@@ -28,13 +35,14 @@ def overload(senders: int, packets: int, exact: bool, until_us: float, **switch:
         [(src, 0, packets * 4096, 0.0) for src in range(1, senders + 1)],
         {"switch": {**BOTTOMLESS, "control": 64, "exact": exact, **switch}},
         limit_us=until_us,
+        faults=faults or [],
     )
 
 
 def model_of_overload(
-    senders: int, packets: int, room: int | None, trims: bool = True
+    senders: int, packets: int, room: int | None, trims: bool = True, slower: int = 1
 ) -> tuple[Port, list[Flow]]:
-    down = Port(80, LONG * 1000 + 500_000, room=room, trims=trims)
+    down = Port(80 * slower, LONG * 1000 + 500_000, room=room, trims=trims)
     flows = [Flow(packets * 4096, [[*chain(1, cable_ns=LONG), down]]) for _ in range(senders)]
     Reference().run(flows)
     return down, flows
@@ -62,6 +70,17 @@ def shares(results: sim.Results) -> tuple[float, float]:
     whole = (size - count * TRIMMED) / (FULL - TRIMMED)
     assert whole == int(whole)
     return whole * FULL, (count - whole) * TRIMMED
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize(("queues", "divisor"), [("configured", 1), ("scaled", 4)])
+def test_a_slow_link_has_the_queue_that_was_chosen(queues: str, divisor: int, exact: bool) -> None:
+    slow = {"kind": "slow", "targets": ["h0:p0"], "share": 0.25, "at_us": 0}
+    results = overload(8, 40, exact, 240, [slow], trim_last_hop=0.1, slow_queues=queues)
+    room = int(results.base_rtt_ps / 80 * 0.1)
+    down, _ = model_of_overload(8, 40, room // divisor, slower=4)
+    assert down.trimmed > 40
+    assert results.totals["trimmed_last_hop"] == pytest.approx(down.trimmed, abs=2 if exact else 1)
 
 
 @pytest.mark.parametrize("exact", [False, True])

@@ -10,7 +10,7 @@ use crate::numbers::{
     Amount, AmountOrNone, Factor, PartialShare, Probability, QueueLength, Threshold, Whole, short,
 };
 use crate::read;
-use crate::run::{EcnMarking, NetworkConfig, Overflow, PfcConfig, Scheduling, SwitchConfig};
+use crate::run::{EcnMarking, NetworkConfig, Overflow, PfcConfig, Scheduling, SlowQueues, SwitchConfig};
 
 /// Queues of a switch port. What is left open is as the preset has it. Lengths without a unit are multiples of a
 /// plane's bandwidth-delay product: port rate x base RTT, where the base RTT follows from cables and switches.
@@ -49,6 +49,9 @@ pub struct Switch {
     pub ecn_last_hop: Option<bool>,
     /// PFC, with its defaults or others; `false` turns the preset's off.
     pub pfc: Option<PfcChoice>,
+    /// Queues of a link that a fault makes slow: `configured` bytes, as switches have them, or `scaled` with the rate.
+    /// PFC's thresholds stay.
+    pub slow_queues: SlowQueues,
     /// Real queues instead of departures computed on arrival: about twice as slow. PFC and `control_share` have them
     /// anyway.
     pub exact: bool,
@@ -283,6 +286,7 @@ impl Switch {
                 Some(PfcChoice::With(pfc)) => Some(PfcChoice::With(pfc.filled(config))),
                 off => off,
             },
+            slow_queues: self.slow_queues,
             exact: self.exact,
         }
     }
@@ -319,6 +323,7 @@ impl Switch {
                 Some(PfcChoice::With(pfc)) => Some(pfc.config(config.full_packet_bytes())),
                 _ => None,
             },
+            slow_queues: filled.slow_queues,
         }
     }
 }

@@ -2,10 +2,11 @@
 
 mod common;
 
-use common::{all_delivered, last_delivery, multiplane, run};
+use common::{RATE, all_delivered, fabric, last_delivery, multiplane, run};
 use openmrc_fabric::{Link, Switch};
 use openmrc_scenario::run::{
-    Change, Effect, FaultEvent, NetworkConfig, Routing, RoutingReaction, Target, faults,
+    Change, EcnMarking, Effect, FaultEvent, MrcConfig, MrcCongestion, NetworkConfig, Routing,
+    RoutingReaction, SlowQueues, SwitchConfig, Target, TransportConfig, faults,
 };
 use openmrc_scenario::{Engine, Run, RunError};
 use openmrc_sim::{LogEvent, World};
@@ -382,4 +383,46 @@ fn a_fault_on_what_does_not_exist_is_refused() {
     scenario.faults =
         vec![FaultEvent { at: AT, target: Target::Link(0), change: Change::Begins(Effect::Loss(1.5)) }];
     assert!(matches!(World::new(&scenario), Err(RunError::Fault(_))));
+}
+
+#[test]
+fn the_queues_of_a_slow_link_have_their_configured_bytes_or_shrink_with_the_rate() {
+    const SHARE: u64 = 4;
+    let results = |exact_queues, slow_queues, scale: u64| {
+        let mut network = NetworkConfig::new(fabric(16, 1, 1, 16), RATE);
+        network.exact_queues = exact_queues;
+        let packet = u64::from(network.full_packet_bytes());
+        let ecn = EcnMarking {
+            min_bytes: 5 * packet * scale,
+            max_bytes: 20 * packet * scale,
+            probability: 0.5,
+            on_last_hop: true,
+        };
+        network.switch = Some(SwitchConfig {
+            last_hop_data_bytes: 40 * packet * scale,
+            // Trimming more than these holds is dropped.
+            control_bytes: 2_000 * scale,
+            ecn: Some(ecn),
+            slow_queues,
+            ..network.default_switch()
+        });
+        let link = network.fabric.link_number(Link { plane: 0, layer: 0, lower: 0, uplink: 0 });
+        let mut run = Run::new(network, patterns::incast(&[1, 2, 3, 4, 5, 6, 7, 8], 0, 1 << 20));
+        let congestion = MrcCongestion::FixedWindow(300_000);
+        run.transport = TransportConfig::Mrc(MrcConfig { congestion, ..MrcConfig::default() });
+        let slow = Change::Begins(Effect::Slow(1.0 / SHARE as f64));
+        run.faults = vec![FaultEvent { at: Time::ZERO, target: Target::Link(link), change: slow }];
+        (common::run(&run), 40 * packet, packet)
+    };
+    for exact_queues in [false, true] {
+        let (configured, limit, packet) = results(exact_queues, SlowQueues::Configured, 1);
+        let fabric = configured.totals.fabric;
+        assert!(fabric.longest_queue > limit - packet, "{} of {limit}", fabric.longest_queue);
+        assert!(fabric.marked > 0 && fabric.trimmed_last_hop > 0 && fabric.dropped_control > 0, "{fabric:?}");
+        // Scaled limits of four times as many bytes are the same limits to the last packet, as only the slow link has
+        // queues.
+        assert_eq!(results(exact_queues, SlowQueues::Scaled, SHARE).0, configured);
+        let scaled = results(exact_queues, SlowQueues::Scaled, 1).0.totals.fabric;
+        assert!(scaled.longest_queue <= limit / SHARE + packet, "{} of {limit}", scaled.longest_queue);
+    }
 }

@@ -12,7 +12,7 @@ use openmrc_workload::{Workload, WorkloadError};
 pub use self::faults::{Change, Effect, FaultError, FaultEvent, Target};
 pub use self::network::{
     EcnMarking, Encapsulation, NetworkConfig, Overflow, PfcConfig, Routing, RoutingReaction, Scheduling,
-    SoftwareHosts, SwitchConfig,
+    SlowQueues, SoftwareHosts, SwitchConfig,
 };
 pub use self::record::{CaptureConfig, RecordConfig, SeriesConfig};
 pub use self::transport::{

@@ -69,6 +69,17 @@ pub enum Overflow {
     Drop,
 }
 
+/// What becomes of a port's queues while its link is slower than its rate.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SlowQueues {
+    /// They hold as many bytes as were configured, as switches' do: they take longer to empty.
+    #[default]
+    Configured,
+    /// They hold fewer bytes in proportion: they take as long to empty as at full rate.
+    Scaled,
+}
+
 /// How the control queue shares a port with the data queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scheduling {
@@ -158,6 +169,8 @@ pub struct SwitchConfig {
     pub ecn: Option<EcnMarking>,
     /// PFC; `None` for a network that may lose data. With PFC the limits of the data queue and `overflow` are not used.
     pub pfc: Option<PfcConfig>,
+    /// What the limits and ECN's thresholds mean at a link that is slow; those of PFC stay.
+    pub slow_queues: SlowQueues,
 }
 
 /// How fast routing reacts to a link that goes down or comes up.

@@ -43,18 +43,18 @@ impl Computed {
         let settings = &ports.settings;
         let per_byte = u64::from(port.picos_per_byte);
         let service = u64::from(event.bytes) * per_byte;
-        let limits = settings.limits(port);
+        let (limits, per_limit_byte) = (settings.limits(port), settings.picos_per_limit_byte(port));
         let backlog = port.data_free.saturating_sub(now);
         let leaves = if flags & flag::CONTROL != 0 {
             let start = start_of_control(port, now, settings.full_packet_bytes * per_byte);
-            if start - now > settings.switch.control_bytes * per_byte {
+            if start - now > settings.switch.control_bytes * per_limit_byte {
                 return drop_control(out, event, stats);
             }
             port.control_free = start + service;
             port.data_free = port.data_free.max(start) + service;
             port.control_free
         } else {
-            if backlog > limits.data * per_byte {
+            if backlog > limits.data * per_limit_byte {
                 return self.overflow(ports, out, Event { flags, ..*event }, clock, stats);
             }
             if backlog > stats.totals.fabric.longest_queue * per_byte {
@@ -65,7 +65,7 @@ impl Computed {
         };
         port.bytes += u64::from(event.bytes);
         let (peer, address, latency) = (port.peer, port.peer_address, u64::from(port.latency));
-        let marks = limits.marks * per_byte;
+        let marks = limits.marks * per_limit_byte;
         if port.data_free - now > marks {
             self.enter_backlog(ports, out, now, marks, clock);
         }
@@ -175,6 +175,7 @@ impl Computed {
         let out = ports[event.at].peer;
         let port = &ports[out];
         let (per_byte, latency) = (u64::from(port.picos_per_byte), u64::from(port.latency));
+        let per_limit_byte = ports.settings.picos_per_limit_byte(port);
         let left = event.time - latency;
         let leaves = left.saturating_sub(u64::from(event.bytes) * per_byte);
         let history = ports[event.at].backlogs;
@@ -188,7 +189,7 @@ impl Computed {
         if flags & flag::CE != 0 || backlog.since >= leaves || backlog.free < left {
             return flags;
         }
-        let behind = (backlog.free - left) / per_byte;
+        let behind = (backlog.free - left) / per_limit_byte;
         if ports.marks(&ecn, out, leaves, behind, stats) { flags | flag::CE } else { flags }
     }
 

@@ -4,7 +4,7 @@
 use std::ops::{Index, IndexMut};
 
 use openmrc_fabric::{End, Node};
-use openmrc_scenario::run::{EcnMarking, NetworkConfig, SwitchConfig};
+use openmrc_scenario::run::{EcnMarking, NetworkConfig, SlowQueues, SwitchConfig};
 use prefetch_index::prefetch_index;
 
 use super::layout::{Layout, UNCONNECTED};
@@ -123,6 +123,8 @@ pub(crate) struct PortSettings {
     limits: [Limits; 2],
     /// Bytes of a full data packet on a cable.
     pub full_packet_bytes: u64,
+    /// Most picoseconds that a byte of a queue's limit stands for. A slower port has shorter queues.
+    queue_picos_per_byte: u64,
     /// Bytes of a trimmed packet on a cable.
     trimmed_bytes: u16,
     seed: u64,
@@ -133,6 +135,19 @@ impl PortSettings {
     #[inline(always)]
     pub fn limits(&self, port: &Port) -> &Limits {
         &self.limits[usize::from(port.is_last_hop())]
+    }
+
+    /// Picoseconds that a byte of a port's limits and marking thresholds stands for.
+    #[inline(always)]
+    pub fn picos_per_limit_byte(&self, port: &Port) -> u64 {
+        u64::from(port.picos_per_byte).min(self.queue_picos_per_byte)
+    }
+
+    /// Bytes at a port's limits and marking thresholds, of the bytes in its queue.
+    #[inline(always)]
+    pub fn limit_bytes(&self, port: &Port, queued: u64) -> u64 {
+        let (own, limit) = (u64::from(port.picos_per_byte), self.picos_per_limit_byte(port));
+        if own == limit { queued } else { queued * own / limit }
     }
 }
 
@@ -167,6 +182,10 @@ impl Ports {
             list: Vec::with_capacity(layout.ports()),
             settings: PortSettings {
                 limits: limits(&switch),
+                queue_picos_per_byte: match switch.slow_queues {
+                    SlowQueues::Configured => u64::MAX,
+                    SlowQueues::Scaled => config.picos_per_byte(),
+                },
                 switch,
                 full_packet_bytes: u64::from(config.full_packet_bytes()),
                 trimmed_bytes: config.trimmed_bytes() as u16,

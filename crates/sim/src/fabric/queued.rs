@@ -171,7 +171,7 @@ impl Queued {
             } else if self.pfc.is_some() {
                 self.admit(ports, ingress, u64::from(event.bytes), clock, stats)
             } else {
-                queue.data_bytes <= ports.settings.limits(&port).data
+                ports.settings.limit_bytes(&port, queue.data_bytes) <= ports.settings.limits(&port).data
             };
             let trims = ports.settings.switch.overflow == Overflow::Trim && event.flags & flag::DATA != 0;
             if fits {
@@ -192,7 +192,8 @@ impl Queued {
         }
         let queue = &mut self.ports[out as usize];
         if event.flags & flag::CONTROL != 0 {
-            if !at_host && queue.control_bytes > ports.settings.switch.control_bytes {
+            let waiting = ports.settings.limit_bytes(&port, queue.control_bytes);
+            if !at_host && waiting > ports.settings.switch.control_bytes {
                 stats.totals.fabric.dropped_control += 1;
                 stats.at_port(out, |count| count.dropped += 1);
                 return Fate::dropped(&event, stats);
@@ -233,7 +234,8 @@ impl Queued {
             && event.flags & (flag::DATA | flag::CE) == flag::DATA;
         if may_be_marked
             && let Some(ecn) = ports.settings.switch.ecn
-            && ports.marks(&ecn, out, clock.now, queue.data_bytes, stats)
+            && let behind = ports.settings.limit_bytes(&ports[out], queue.data_bytes)
+            && ports.marks(&ecn, out, clock.now, behind, stats)
         {
             event.flags |= flag::CE;
         }
