@@ -148,8 +148,9 @@ def test_a_rank_that_fails_ends_the_demo_with_its_words(tmp_path):
     variables = {**os.environ, "OPENMRC_ADDRESSES": "192.0.2.1,192.0.2.2,192.0.2.3"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, env=variables)
     assert done.returncode == 1
-    assert "DeviceError" in done.stderr
-    assert "192.0.2.1" in done.stderr
+    # Each rank knows why any of them could not start, so whichever ends first says it.
+    assert "192.0.2.1 cannot be bound" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @needs_torch

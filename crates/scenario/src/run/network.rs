@@ -1,4 +1,4 @@
-//! What a simulated network is made of: rates, lengths, switches, routing. Its defaults are those of [`crate::Network`].
+//! What a simulated network is made of: rates, lengths, switches, routing. Its defaults are [`crate::Network`]'s.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

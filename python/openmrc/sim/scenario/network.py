@@ -189,8 +189,8 @@ class Switch(Part):
     pfc: bool | Pfc | None = OPEN
     """PFC, with its defaults or others; ``false`` turns the preset's off."""
     slow_queues: Literal["configured", "scaled"] = OPEN
-    """Queues of a link that a fault makes slow: ``configured`` bytes, as switches have them, or ``scaled`` with
-    the rate. PFC's thresholds stay."""
+    """Queues of a link that a fault makes slow: ``configured`` bytes, as switches have them, or ``scaled``
+    with the rate. PFC's thresholds stay."""
     exact: bool = OPEN
     """Real queues instead of departures computed on arrival: about twice as slow. PFC and ``control_share``
     have them anyway."""
