@@ -36,7 +36,8 @@ pub struct RcConfig {
     pub recovery: Recovery,
     /// Congestion control; `None` sends at line rate.
     pub dcqcn: Option<DcqcnParams>,
-    /// The responder sends an ACK for every `ack_every` packets and for the last packet of each message.
+    /// The responder sends an ACK for every `ack_every` packets, at most a window, and for the last packet of each
+    /// message.
     pub ack_every: u32,
     /// Retransmission timeout.
     pub timeout: Span,

@@ -138,7 +138,9 @@ impl SendQueue {
         });
         let mut packet = Packet::new(config.remote_qp, wire(seq), body);
         packet.payload_len = (u64::from(message.wr.len) - offset).min(mtu) as u16;
-        packet.ack_req = position.is_last() || (seq + 1).is_multiple_of(u64::from(config.ack_every.max(1)));
+        // A window that is full waits for an ACK, so each has a packet that asks for one.
+        let ack_every = u64::from(config.ack_every.min(config.window).max(1));
+        packet.ack_req = position.is_last() || (seq + 1).is_multiple_of(ack_every);
         packet.solicited = message.wr.solicited && position.is_last();
         Some((packet, Payload { handle: message.wr.handle, offset: offset as u32 }))
     }
