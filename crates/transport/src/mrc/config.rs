@@ -478,6 +478,17 @@ mod tests {
     use crate::profile::PathEntry;
 
     #[test]
+    fn settings_keep_the_model_of_the_network() {
+        let profile = Arc::new(EvProfile::new(&[PathEntry { ev: openmrc_wire::Ev(1), port: 0 }]).unwrap());
+        for (ordered, trims) in [(false, false), (false, true), (true, false), (true, true)] {
+            let model = PathModel { ordered, ..PathModel::new(Span::from_micros(10), trims) };
+            let paths = PathConfig::new(Arc::clone(&profile), model);
+            let config = QpConfig::new(1, 2, paths, Arc::new(CcProfile::FixedWindow(1)));
+            assert_eq!(Settings::from(&config).model(), model);
+        }
+    }
+
+    #[test]
     fn rotation_and_reserve_each_take_up_to_256_paths() {
         let profile = EvProfile::new(&[PathEntry { ev: openmrc_wire::Ev(1), port: 0 }]).unwrap();
         let paths = PathConfig::new(Arc::new(profile), PathModel::new(Span::from_micros(10), true));

@@ -144,7 +144,7 @@ impl<Q> Table<Q> {
                 scheduled: Scheduled::NEVER,
                 peer: 0,
                 context,
-                generation: mix(seed ^ u64::from(fresh)) as u32 % generations,
+                generation: mix(seed ^ u64::from(fresh)) as u32,
                 used: false,
                 waiting: false,
                 receiving: Receiving::default(),

@@ -191,6 +191,24 @@ impl Bench {
     }
 }
 
+/// The SACKs among packets.
+pub fn sacks(packets: &[Packet]) -> Vec<Sack> {
+    let sack = |packet: &Packet| match packet.body {
+        Body::Sack(sack) => Some(sack),
+        _ => None,
+    };
+    packets.iter().filter_map(sack).collect()
+}
+
+/// The packets that the SACKs among packets name, in their order.
+pub fn named(packets: &[Packet]) -> Vec<u32> {
+    let bits = |sack: Sack| {
+        let base = sack.cack_psn.get().wrapping_add_signed(sack.sack_offset.into());
+        (0..64).filter(move |bit| sack.bitmap >> bit & 1 != 0).map(move |bit| (base + bit) & 0xFF_FFFF)
+    };
+    sacks(packets).into_iter().flat_map(bits).collect()
+}
+
 /// The SACK among packets that answer one; there must be exactly one.
 pub fn the_sack(packets: &[Packet]) -> (Packet, Sack) {
     let sacks: Vec<_> = packets

@@ -4,7 +4,7 @@ use openmrc_transport::mrc::{DEFAULT_PATH_MTU, OutOfWindow, QueuePair, SackBatch
 use openmrc_transport::{Fatal, Received, Span, Time, Trim};
 use openmrc_wire::{Aeth, Body, Mark, Msn, NackReason, Packet, Position, Probe, Psn, Timestamp, Write};
 
-use super::bench::{Bench, aeths, config, is_trimmed, reasons, received, the_sack, write};
+use super::bench::{Bench, aeths, config, is_trimmed, named, reasons, received, sacks, the_sack, write};
 
 fn asking(packet: Packet) -> Packet {
     Packet { ack_req: true, ..packet }
@@ -50,23 +50,41 @@ fn every_sack_of_a_report_names_exactly_the_packets_that_its_bits_mean() {
     }
     // Far beyond the first bitmap: one SACK for what is around the trigger, and further ones for what came before.
     let answer = bench.hear_packet(asking(write(300, 64)));
-    let sacks: Vec<_> = answer
-        .iter()
-        .filter_map(|packet| match packet.body {
-            Body::Sack(sack) => Some(sack),
-            _ => None,
-        })
-        .collect();
+    let sacks = sacks(&answer);
     assert_eq!(sacks.len(), 4);
     // The one that has the trigger in its bitmap is the last.
     assert_eq!(sacks[3].bitmap, 1 << 55);
-    let mut named: Vec<u32> = Vec::new();
-    for sack in &sacks {
-        let base = sack.cack_psn.get().wrapping_add_signed(sack.sack_offset.into());
-        named.extend((0..64).filter(|bit| sack.bitmap >> bit & 1 != 0).map(|bit| (base + bit) & 0xFF_FFFF));
-    }
+    let mut named = named(&answer);
     named.sort_unstable();
     assert_eq!(named, [3, 5, 66, 67, 130, 132, 300]);
+}
+
+#[test]
+fn the_answer_to_a_probe_names_every_packet_above_the_first_gap() {
+    let mut bench = Bench::new(&config());
+    let early = [3, 5, 66, 100, 131, 200];
+    (0..2).chain(early).for_each(|psn| assert_eq!(bench.hear_packet(write(psn, 64)), [], "packet {psn}"));
+    let timestamp = Timestamp { ticks: 0x1234, tsr: false };
+    let probe = Probe { vendor_info: 0xFF, probe_id: 9, spdcid: 1, dpdcid: 2, timestamp };
+    let answer = bench.hear_packet(Packet::new(0x11, Psn::new(12345), Body::Probe(probe)));
+    let mut named = named(&answer);
+    named.sort_unstable();
+    named.dedup();
+    assert_eq!(named, early);
+}
+
+#[test]
+fn the_end_of_a_gap_pays_the_report_that_was_asked_for_above_it() {
+    let mut bench = Bench::new(&config());
+    // The report that is asked for above the gap cannot acknowledge its message, so one follows when the gap ends.
+    the_sack(&bench.hear_packet(asking(write(2, 64))));
+    assert_eq!(bench.hear_packet(write(1, 64)), []);
+    assert_eq!(bench.hear_packet(write(3, 64)), []);
+    let (_, sack) = the_sack(&bench.hear_packet(write(0, 64)));
+    assert_eq!(sack.cack_psn, Psn::new(3));
+    // It is paid once.
+    assert_eq!(bench.hear_packet(write(5, 64)), []);
+    assert_eq!(bench.hear_packet(write(4, 64)), []);
 }
 
 /// Packet `psn` of a message of `count` full packets that begins with PSN 0.

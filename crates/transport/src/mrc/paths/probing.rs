@@ -199,3 +199,26 @@ impl ConditionProbes {
         Span(wait.0 - wait.0 / 1024 * random)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queue_pairs_and_paths_do_not_probe_at_the_same_time() {
+        let wait = Span(1 << 20);
+        let draw = |seed, index| {
+            ConditionProbes::new(seed, Span::from_micros(10)).jitter(Time(1 << 40), index, wait).0
+        };
+        let by_queue_pair: Vec<_> = (0..1000).map(|seed| draw(seed, 3)).collect();
+        let by_path: Vec<_> = (0..1000).map(|index| draw(7, index)).collect();
+        for mut waits in [by_queue_pair, by_path] {
+            let mean = waits.iter().sum::<u64>() / 1000;
+            assert!(mean.abs_diff(wait.0 * 7 / 8) < wait.0 / 100, "{mean}");
+            waits.sort_unstable();
+            assert!(waits[0] > wait.0 * 3 / 4 && waits[999] <= wait.0, "{waits:?}");
+            waits.dedup();
+            assert!(waits.len() > 200, "{} of 256 values", waits.len());
+        }
+    }
+}

@@ -304,3 +304,26 @@ impl Requestor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_overflow_report_explains_what_was_sent_before_it_for_a_minute() {
+        let second = |n| Time(Span::from_secs(n).0);
+        let model = PathModel::new(Span::from_micros(10), true);
+        let mut losses = LossDetector::new(second(100), 0, &model);
+        let explains = |losses: &mut LossDetector, now, sent| {
+            losses.is_explained_by_overflow(second(now), Stamp::at(second(sent)))
+        };
+        assert!(!explains(&mut losses, 101, 100), "none was reported");
+        losses.on_overflow_report(second(110));
+        assert!(explains(&mut losses, 111, 109) && explains(&mut losses, 111, 110));
+        assert!(!explains(&mut losses, 112, 111), "the network lost what was sent after it");
+        assert!(explains(&mut losses, 169, 109));
+        assert!(!explains(&mut losses, 171, 109));
+        // It is forgotten, and does not come back when the stamps have gone round.
+        assert!(!explains(&mut losses, 120, 109));
+    }
+}
