@@ -83,9 +83,8 @@ fn on_a_good_wire_nothing_is_sent_twice_and_the_line_is_full() {
 }
 
 /// Sends 40 packets, of which the wire loses one.
-fn with_one_loss(recovery: Recovery, lost: u64) -> Pair {
-    let mut pair =
-        Pair::new(RcConfig { recovery, dcqcn: None, ack_every: 1, ..config() }, Wire::default(), 1);
+fn with_one_loss(recovery: Recovery, lost: u64, ack_every: u32) -> Pair {
+    let mut pair = Pair::new(RcConfig { recovery, dcqcn: None, ack_every, ..config() }, Wire::default(), 1);
     pair.post(40 * 1024, None);
     pair.transmits();
     let keep = |Reverse((_, number, _)): &Reverse<(Time, u64, usize)>| *number != lost;
@@ -97,12 +96,13 @@ fn with_one_loss(recovery: Recovery, lost: u64) -> Pair {
 
 #[test]
 fn one_loss_costs_the_rest_of_the_window_or_one_packet() {
-    for lost in [0, 1, 17, 38] {
-        let pair = with_one_loss(Recovery::GoBackN, lost);
+    for (lost, ack_every) in [0, 1, 17, 38].into_iter().flat_map(|lost| [(lost, 1), (lost, 64)]) {
+        let pair = with_one_loss(Recovery::GoBackN, lost, ack_every);
         let again: Vec<u64> = pair.sent[40..].iter().map(|sent| sent.seq).collect();
         assert_eq!(again, (lost..40).collect::<Vec<_>>());
         assert_eq!((pair.ends[0].stats().naks, pair.ends[0].stats().timeouts), (1, 0));
-        let pair = with_one_loss(Recovery::SelectiveRepeat, lost);
+        // The packet that fills the gap completes the message, whether or not it asks for an ACK.
+        let pair = with_one_loss(Recovery::SelectiveRepeat, lost, ack_every);
         let again: Vec<u64> = pair.sent[40..].iter().map(|sent| sent.seq).collect();
         assert_eq!(again, [lost]);
         assert_eq!((pair.ends[0].stats().naks, pair.ends[0].stats().timeouts), (1, 0));
@@ -112,7 +112,7 @@ fn one_loss_costs_the_rest_of_the_window_or_one_packet() {
 #[test]
 fn a_lost_tail_is_sent_again_after_the_timeout() {
     for recovery in [Recovery::GoBackN, Recovery::SelectiveRepeat] {
-        let pair = with_one_loss(recovery, 39);
+        let pair = with_one_loss(recovery, 39, 1);
         let stats = pair.ends[0].stats();
         assert_eq!((stats.timeouts, stats.retransmits, stats.naks), (1, 1, 0));
         // From the last answer, which acknowledges the packet before.

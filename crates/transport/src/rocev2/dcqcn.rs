@@ -190,4 +190,57 @@ mod tests {
         }
         assert_eq!(cc.rate(), LINE);
     }
+
+    #[test]
+    fn the_estimate_decays_with_time_and_a_cnp_cuts_by_half_of_it() {
+        for decays in [0, 1, 7, 100] {
+            let mut cc = Dcqcn::new(DcqcnParams {
+                rate_timer: Span::from_secs(9),
+                ..DcqcnParams::for_rate(LINE as u64)
+            });
+            // The estimate begins at 1, and a CNP leaves it there.
+            cc.on_cnp(at(0));
+            cc.on_cnp(at(55 * decays + 54));
+            let alpha = (255.0f64 / 256.0).powi(decays as i32);
+            assert!((cc.rate() / (LINE / 2.0 * (1.0 - alpha / 2.0)) - 1.0).abs() < 1e-9, "{decays}");
+        }
+    }
+
+    #[test]
+    fn bytes_raise_the_rate_as_time_does_and_both_together_raise_it_most() {
+        let params = DcqcnParams { byte_counter: 1000, ..DcqcnParams::for_rate(LINE as u64) };
+        // Steps of the timer and of the counter, and what they add to the target beyond fast recovery.
+        for (timers, counters, added) in
+            [(0, 5, 0.0), (5, 0, 0.0), (5, 5, 0.0), (0, 8, 3.0), (8, 0, 3.0), (8, 6, 3.0 + 5.0 + 10.0)]
+        {
+            let mut cc = Dcqcn::new(params);
+            for _ in 0..40 {
+                cc.on_cnp(at(0));
+            }
+            cc.on_cnp(at(1));
+            let (target, mut expected) = (cc.target, cc.rate());
+            // The timer runs first, then the counter: each step halves the distance to the target.
+            let mut goal = target;
+            let mut step = |timer: u32, counter: u32| {
+                let (most, least) = (timer.max(counter), timer.min(counter));
+                goal += if least > 5 {
+                    params.hyper_bps
+                } else if most > 5 {
+                    params.additive_bps
+                } else {
+                    0.0
+                };
+                expected = (expected + goal) / 2.0;
+            };
+            (1..=timers).for_each(|timer| step(timer, 0));
+            (1..=counters).for_each(|counter| step(timers, counter));
+            cc.on_send(at(1 + 55 * u64::from(timers)), 0);
+            for _ in 0..counters * 2 {
+                cc.on_send(at(1 + 55 * u64::from(timers)), 500);
+            }
+            assert!((cc.rate() / expected - 1.0).abs() < 1e-9, "{timers} {counters}: {}", cc.rate());
+            let more = (cc.target - target) / params.additive_bps;
+            assert!((more - added).abs() < 1e-6, "{timers} {counters}: {more}");
+        }
+    }
 }
