@@ -202,7 +202,23 @@ mod tests {
             cc.on_cnp(at(0));
             cc.on_cnp(at(55 * decays + 54));
             let alpha = (255.0f64 / 256.0).powi(decays as i32);
-            assert!((cc.rate() / (LINE / 2.0 * (1.0 - alpha / 2.0)) - 1.0).abs() < 1e-9, "{decays}");
+            let after_two = LINE / 2.0 * (1.0 - alpha / 2.0);
+            assert!((cc.rate() / after_two - 1.0).abs() < 1e-9, "{decays}");
+            // Each CNP moves it a 256th of the way to 1.
+            cc.on_cnp(at(55 * decays + 54));
+            let alpha = alpha * 255.0 / 256.0 + 1.0 / 256.0;
+            assert!((cc.rate() / (after_two * (1.0 - alpha / 2.0)) - 1.0).abs() < 1e-9, "{decays}");
+        }
+    }
+
+    #[test]
+    fn no_byte_is_lost_between_two_steps_of_the_counter() {
+        let mut cc = Dcqcn::new(DcqcnParams { byte_counter: 1000, ..DcqcnParams::for_rate(LINE as u64) });
+        cc.on_cnp(at(0));
+        for sent in 1..8 {
+            cc.on_send(at(0), 700);
+            let steps = sent * 700 / 1000;
+            assert_eq!(cc.rate(), LINE * (1.0 - 0.5f64.powi(steps + 1)), "after {sent} packets");
         }
     }
 
