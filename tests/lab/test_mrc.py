@@ -105,10 +105,10 @@ def test_writes_outlive_a_stopped_switch_and_use_it_again_when_it_is_back(lab, r
     switch = path.hops[1].switch
     lab.fail(switch)
     at_switch = {link.name for link in lab.layout.links_of(switch)}
-    links, _ = ring.named(lambda links: bool(links) and at_switch.issuperset(links))
+    links, dead = ring.named(lambda links: bool(links) and at_switch.issuperset(links))
     assert links, "somebody has noticed"
     assert at_switch.issuperset(links)
-    context = ring.contexts[RING[0]]
+    context = ring.contexts[dead[0].src]
     lab.repair(switch)
     while context.ev_events.get(timeout=60).state is not EvState.GOOD:
         pass
