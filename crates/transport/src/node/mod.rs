@@ -230,6 +230,11 @@ impl<Q: Transport> Node<Q> {
         self.table.get(slot).filter(|entry| entry.qp.is_some()).map(|entry| entry.peer)
     }
 
+    /// The driver's own name for the queue pair of a slot.
+    pub fn context(&self, slot: Slot) -> Option<u32> {
+        self.table.get(slot).map(|entry| entry.id(slot).context)
+    }
+
     /// Every connected queue pair.
     pub fn iter(&self) -> impl Iterator<Item = (Slot, &Q)> {
         self.table.iter().filter_map(|(slot, entry)| Some((slot, entry.qp.as_ref()?)))
