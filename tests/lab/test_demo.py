@@ -144,6 +144,14 @@ def test_a_lossy_path_is_suspected_when_it_is_condemned_again(layout):
     assert (twice.links, twice.right) == ([link], True)
 
 
+def test_a_path_condemned_just_before_a_fault_was_bad_before_it():
+    early, late = ("h0", "h2", 1), ("h0", "h2", 2)
+    returned, bad = ("h0", "h2", 3), {("h0", "h2", 3)}
+    events = [(998 * MS, *early, True), (999 * MS, *returned, False), (1000 * MS, *late, True)]
+    assert mrc.events_since(1000 * MS, events, bad) == [(1000 * MS, *late, True)]
+    assert bad == {early}
+
+
 def test_hosts_announce_themselves_and_nobody_else(layout):
     text = frr.configuration(layout, "h3", frr.Timers())["bgpd"]
     assert f"network {frr.loopback('h3')}/128" in text

@@ -75,8 +75,9 @@ class _Observer:
             self._taps = taps(self._lab, RING, broken_links(self._lab.layout, fault))
 
     def after(self, record: FaultRecord) -> None:
+        # Without the events of now, whose paths the fault may have condemned.
         bad = set(self._bad)
-        record.events = [event for event in self._take_events() if event[0] >= record.began_ns]
+        record.events = events_since(record.began_ns, self._take_events(), bad)
         if record.fault.dead:
             record.dead = self._read_taps(record.began_ns)
         if record.fault.kind == "port":
@@ -121,6 +122,14 @@ class _Observer:
     def _verdict(self, record: FaultRecord, bad: set[_Key]) -> Verdict:
         truth = broken_links(self._lab.layout, record.fault)
         return judge(self._paths, truth, record, bad)
+
+
+def events_since(began_ns: int, events: Sequence[Event], bad: set[_Key]) -> list[Event]:
+    """The events from a moment on, of some in order of time; earlier ones change the condemned paths."""
+    for when, *key, condemned in events:
+        if when < began_ns:
+            _note(bad, key, condemned)
+    return [event for event in events if event[0] >= began_ns]
 
 
 def judge(paths: Mapping[_Key, Path], truth: set[str], record: FaultRecord, bad: set[_Key]) -> Verdict:
