@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from openmrc.demos import style
+from openmrc import pictures
 from openmrc.demos.loopback import picture
 from openmrc.demos.loopback.analysis import figures
 from openmrc.demos.loopback.network import FaultRecord, PathStates
@@ -255,8 +255,8 @@ def test_the_picture_of_a_failed_run_says_so(tmp_path):
 
 
 def test_without_matplotlib_there_is_a_reason_and_no_picture(tmp_path, monkeypatch):
-    monkeypatch.setattr(style, "matplotlib", None)
-    with pytest.raises(style.PictureError, match="matplotlib"):
+    monkeypatch.setattr(pictures, "matplotlib", None)
+    with pytest.raises(pictures.PictureError, match="matplotlib"):
         picture.draw(made_up(), tmp_path / "demo.png")
     assert list(tmp_path.iterdir()) == []
 
@@ -264,5 +264,5 @@ def test_without_matplotlib_there_is_a_reason_and_no_picture(tmp_path, monkeypat
 def test_a_run_of_no_length_gives_no_picture(tmp_path):
     outcome = made_up()
     outcome.receiver.series = Series()
-    with pytest.raises(style.PictureError, match="short"):
+    with pytest.raises(pictures.PictureError, match="short"):
         picture.draw(outcome, tmp_path / "demo.png")

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from openmrc import pictures
 from openmrc.cli import _demo, main
-from openmrc.demos import style
 from openmrc.demos.loopback.run import Progress
 from openmrc.demos.loopback.screen import Lines
 from openmrc.lab import system
@@ -38,7 +38,7 @@ def test_a_picture_that_cannot_be_drawn_is_missed_before_the_run(monkeypatch, ca
 
     assert _demo.drawer(draw, wanted=False) is None
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(style, "matplotlib", None)
+    monkeypatch.setattr(pictures, "matplotlib", None)
     assert _demo.drawer(draw, wanted=True) is None
     assert capsys.readouterr().err.startswith("note: no picture: matplotlib is not installed (pip install")
 

@@ -8,7 +8,7 @@ from openmrc import colours
 from openmrc.colours import INK
 from openmrc.demos.lab.analysis import figures
 from openmrc.demos.lab.recording import NAMES, FaultRecord, Recording, Transport
-from openmrc.demos.style import drawing, mark_fault, plain
+from openmrc.pictures import drawing, mark_fault, plain
 from openmrc.units import duration
 
 if TYPE_CHECKING:
