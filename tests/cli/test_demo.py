@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from openmrc import pictures
+from openmrc.demos.director import changes
 from openmrc.demos.loopback import picture
 from openmrc.demos.loopback.analysis import figures
 from openmrc.demos.loopback.network import FaultRecord, PathStates
@@ -50,7 +51,7 @@ def made_up(*, bad_digest=False, dead_gbps=0.0):
             began + int(fault.end * SECOND),
             hits=[40 for _ in fault.rules],
         )
-        if fault.name == "plane_dead":
+        if fault.kind == "plane_dead":
             record.hits_over_time = [(record.began_ns + 1_000_000, 39), (record.began_ns + 7_000_000, 40)]
             record.last_hit_ns = record.began_ns + 7_000_000
         records.append(record)
@@ -224,11 +225,15 @@ def test_a_dip_is_not_put_down_to_a_fault_that_begins_in_the_middle_of_it():
 
 def test_the_schedule_changes_the_network_at_each_begin_and_end():
     schedule = standard(10.0, 4)
-    moments = [moment for moment, _, _ in schedule.changes()]
+    found = list(changes(schedule.faults))
+    moments = [moment for moment, _, _ in found]
     assert moments == sorted(moments)
     assert len(moments) == 2 * len(schedule.faults)
-    *_, (_, _, last) = schedule.changes()
-    assert last == []
+    for fault in schedule.faults:
+        assert [change for change in found if change[1] is fault] == [
+            (fault.begin, fault, True),
+            (fault.end, fault, False),
+        ]
     assert {rule.ports[0] for rule in schedule.faults[0].rules} == {3}
     assert standard(10.0, 2).dead_plane == 1
     with pytest.raises(ArgumentError):

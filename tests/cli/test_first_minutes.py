@@ -9,7 +9,7 @@ import pytest
 from openmrc import pictures
 from openmrc.cli import _demo, main
 from openmrc.demos.loopback.run import Progress
-from openmrc.demos.loopback.screen import Lines
+from openmrc.demos.loopback.screen import Screen
 from openmrc.lab import system
 from tests.helpers.repository import ROOT
 
@@ -45,11 +45,13 @@ def test_a_picture_that_cannot_be_drawn_is_missed_before_the_run(monkeypatch, ca
 
 def test_the_first_line_of_a_demo_has_a_second_behind_it():
     class Console:
+        is_terminal = False
+
         def print(self, line, **_):
             lines.append(line)
 
     lines = []
-    screen = Lines(Console())
+    screen = Screen(Console())
     for tenth in range(0, 31, 2):
         screen.progress(Progress(tenth / 10, 0, 0, 0.0 if tenth == 0 else 8.0, [1.0] * 8, [(0, 1)] * 8, []))
     assert [line.split(" s")[0].strip() for line in lines] == ["1.0", "2.0", "3.0"]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from openmrc.demos.lab.scene import Fault
+from openmrc.demos.director import Fault
 from openmrc.demos.series import Series, Window
 
 Transport = Literal["mrc", "tcp", "udp"]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from openmrc.closing import Closable
+from openmrc.demos.director import Fault
 from openmrc.demos.loopback.receiver import Receiver
-from openmrc.demos.loopback.schedule import Fault
 from openmrc.testing import impair
 from openmrc.verbs import EvState, QueuePair
 

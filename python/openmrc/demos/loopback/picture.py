@@ -69,7 +69,7 @@ def _throughput(axes: "Axes", outcome: Outcome, windows: list[Window]) -> None:
             _seconds(outcome, record.began_ns),
             _seconds(outcome, record.ended_ns or outcome.finished_ns),
             record.fault.title,
-            colour=_FAULT_COLOURS[record.fault.name],
+            colour=_FAULT_COLOURS[record.fault.kind],
             row=row,
         )
     names = ["goodput, verified", *(f"plane {plane}, received" for plane in reversed(order))]
