@@ -73,7 +73,6 @@ def made_up(*, bad_digest=False, dead_gbps=0.0):
         records=records,
         states=states,
         transport=counters,
-        causes={},
         addresses=[f"127.{plane + 1}.0.1" for plane in range(PLANES)],
         error=None,
     )

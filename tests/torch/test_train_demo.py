@@ -88,7 +88,7 @@ def directed(schedule, job, steps=40):
     """What a director does to the network, and what it shows, by step."""
     calls, events = [], []
 
-    def change(_, fault, *, down):
+    def change(_, fault, down):
         calls.append(("fail" if down else "repair", fault.kind))
 
     def show(progress):

@@ -101,6 +101,11 @@ class Recording:
     """Pieces that arrived."""
     ended_ns: int = 0
 
+    @property
+    def transports(self) -> list[Transport]:
+        """What the flows are."""
+        return list(dict.fromkeys(flow.transport for flow in self.flows))
+
     def flows_of(self, transport: Transport) -> list[int]:
         """Numbers of the flows of a transport."""
         return [number for number, flow in enumerate(self.flows) if flow.transport == transport]

@@ -1,14 +1,13 @@
 """The demo for people: progress while it runs, and the table at its end."""
 
 import time
-from collections.abc import Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from openmrc.demos.lab.analysis import ENOUGH, Figures, figures
 from openmrc.demos.lab.flows import congestion_control
-from openmrc.demos.lab.recording import NAMES, FaultRecord, Recording, Transport
+from openmrc.demos.lab.recording import NAMES, FaultRecord, Recording
 from openmrc.demos.screen import Screen
 from openmrc.demos.series import WINDOW_NS
 from openmrc.tables import Table
@@ -40,30 +39,24 @@ def _goodput(recording: Recording | None) -> str:
         return "waiting for routes"
     series = recording.series
     last = series.time_ns[-1]
-    parts = []
-    for transport, name in NAMES.items():
-        if flows := recording.flows_of(transport):
-            rate = series.bps(flows, last - _SHOWN_NS, last) or 0.0
-            parts.append(f"{name} {rate / 1e6:6.0f} Mb/s")
-    return "   ".join(parts)
+    rates = {
+        transport: series.bps(recording.flows_of(transport), last - _SHOWN_NS, last) or 0.0
+        for transport in recording.transports
+    }
+    return "   ".join(f"{NAMES[transport]} {rate / 1e6:6.0f} Mb/s" for transport, rate in rates.items())
 
 
 def summary(
     mrc: Recording | None, conventional: Recording | None, timers: str, rate_bps: float
 ) -> RenderableType:
     """The table, and what a reader needs to know about it."""
-    rows: list[list[str]] = []
-    runs: list[tuple[Recording, Sequence[Transport]]] = []
-    if mrc is not None:
-        runs.append((mrc, ("mrc",)))
-    if conventional is not None:
-        runs.append((conventional, ("tcp", "udp")))
-    for number, record in enumerate(runs[0][0].faults):
-        title = record.fault.title
-        for recording, transports in runs:
-            for transport in transports:
-                found = figures(recording, recording.faults[number], transport)
-                rows.append([title, NAMES[transport], *_cells(found)])
+    runs = [each for each in (mrc, conventional) if each is not None]
+    rows = [
+        [record.fault.title, NAMES[transport], *_cells(figures(recording, record, transport))]
+        for records in zip(*(each.faults for each in runs), strict=True)
+        for recording, record in zip(runs, records, strict=True)
+        for transport in recording.transports
+    ]
     columns = ("fault", "over", "flows hit", "outage", "slowest data", "lost packets", "lost until")
     table = Table(columns, rows, left=2)
     lines: list[RenderableType] = [table, Text(_LEGEND, style="dim"), Text()]

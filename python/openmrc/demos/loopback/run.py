@@ -59,7 +59,6 @@ class Outcome:
     records: list[FaultRecord]
     states: PathStates
     transport: dict[str, int]
-    causes: dict[str, int]
     addresses: list[str]
     error: str | None
 
@@ -98,7 +97,6 @@ def run(
         director.direct(schedule.faults)
         director.wait()
         pump.stop()
-        network.set([])
         network.close()
         return Outcome(
             schedule=schedule,
@@ -111,7 +109,6 @@ def run(
             records=network.records,
             states=network.states,
             transport=ring.qp.stats(),
-            causes=context.stats()["causes"],
             addresses=[address for address, _ in context.addresses],
             error=pump.error,
         )
@@ -231,11 +228,11 @@ class _Director(Director):
         self._pump.wait(max(0.001, min(left, self._next - self.now)))
 
     def begin(self, fault: Fault) -> None:
-        self._network.set(self.broken)
+        self._network.begin(fault)
         self._events.append(fault.title)
 
     def end(self, fault: Fault) -> None:
-        self._network.set(self.broken)
+        self._network.end(fault)
         self._events.append(f"{fault.title}: over")
 
     def _report(self, seconds: float) -> None:

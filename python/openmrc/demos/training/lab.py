@@ -47,7 +47,7 @@ def run_in_lab(settings: Settings, on_progress: OnProgress, log: Callable[[str],
             places = [Place(system.inside(lab.namespace(host)), variables) for host in hosts]
             return train_once(settings, places, change, on_progress, name, backend, faults)
 
-        def change(_: Job, fault: Fault, *, down: bool) -> None:
+        def change(_: Job, fault: Fault, down: bool) -> None:
             if down:
                 with lab.ready_to_fail(fault.what, loss=fault.loss) as fail:
                     fail()

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from statistics import median
-from typing import Protocol
 
 from openmrc.collectives.bench import Place
 from openmrc.demos.director import Director, Fault
@@ -141,6 +140,8 @@ class Outcome:
         ]
 
 
+Change = Callable[[Job, Fault, bool], None]
+"""Makes a fault under a job if the flag is set, or repairs it."""
 OnProgress = Callable[[Progress], None]
 """Called after each step, and with each fault and repair."""
 
@@ -156,7 +157,7 @@ def run(settings: Settings, on_progress: OnProgress) -> Outcome:
     variables = {"OPENMRC_SHARED_MEMORY": "0", "OPENMRC_PLANES": str(settings.planes)}
     places = [Place(environment=variables)] * settings.ranks
 
-    def change(job: Job, fault: Fault, *, down: bool) -> None:
+    def change(job: Job, fault: Fault, down: bool) -> None:
         # The rules are in force some milliseconds later.
         for rank in range(settings.ranks) if fault.ranks is None else fault.ranks:
             job.impair(rank, fault.rules if down else (), faults.index(fault))
@@ -166,13 +167,6 @@ def run(settings: Settings, on_progress: OnProgress) -> Outcome:
     disturbed = train("faults", "mrc", faults)
     gloo = train("gloo", "gloo", []) if settings.gloo else None
     return Outcome(settings, calm, disturbed, gloo)
-
-
-class Change(Protocol):
-    """How a network fails."""
-
-    def __call__(self, job: Job, fault: Fault, /, *, down: bool) -> None:
-        """Makes a fault under a job, or repairs it."""
 
 
 def train_once(
@@ -265,7 +259,7 @@ class TrainingDirector(Director):
         self._show(f"{fault.title}: repaired")
 
     def _change(self, fault: Fault, *, down: bool) -> None:
-        self._apply(self._job, fault, down=down)
+        self._apply(self._job, fault, down)
         self._down = down
         if fault.kind == "flap":
             self._flap = time.monotonic() + self.flap_period_s
