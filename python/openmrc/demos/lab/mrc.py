@@ -76,7 +76,8 @@ class _Director(LabDirector):
             last = max(row["last_tx_ns"] for row in rows if row["port"] == int(port))
             record.own_port_last_ns = max(last, record.began_ns)
         else:
-            record.verdict = self._verdict(record, bad)
+            truth = broken_links(self.lab.layout, record.fault)
+            record.verdict = judge(self._paths, truth, record, bad)
 
     def settle(self) -> None:
         self._take_events()
@@ -108,10 +109,6 @@ class _Director(LabDirector):
         for _, *key, condemned in found:
             _note(self._bad, key, condemned)
         return found
-
-    def _verdict(self, record: FaultRecord, bad: set[_Key]) -> Verdict:
-        truth = broken_links(self.lab.layout, record.fault)
-        return judge(self._paths, truth, record, bad)
 
 
 def events_since(began_ns: int, events: Sequence[Event], bad: set[_Key]) -> list[Event]:
