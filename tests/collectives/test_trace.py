@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from openmrc import sim
-from openmrc.collectives import Record, trace
+from openmrc.collectives import OperationRecord, trace
 from openmrc.errors import Error
 from tests.helpers.ranks import run
 from tests.helpers.repository import ROOT
@@ -17,7 +17,7 @@ WORLD = trace.Group("", (0, 1))
 
 def record(name, begin_us, end_us, nbytes=1 << 20, peer=0, tag=0, algorithm="ring"):
     seconds = (end_us - begin_us) * 1e-6
-    return Record(1, name, algorithm, nbytes, 5 + end_us * 1e-6, seconds, nbytes, 0, peer, tag, 2)
+    return OperationRecord(1, name, algorithm, nbytes, 5 + end_us * 1e-6, seconds, nbytes, 0, peer, tag, 2)
 
 
 def replay(prefix, **changes):

@@ -61,7 +61,7 @@ def client(port, **changes):
         yield channel
 
 
-RUN = p.Run(size=4096, iterations=10)
+RUN = p.Measurement(size=4096, iterations=10)
 
 
 @pytest.mark.parametrize("test", ["write-bw", "write-lat"])
@@ -233,7 +233,7 @@ def test_whatever_figures_come_are_checked(figures):
 )
 def test_a_run_that_would_take_the_servers_memory_or_make_it_stumble_is_no_run(wrong):
     with serving() as (server, outcome, _), client(server.port) as channel:
-        channel.send(p.Run.model_construct(**({"size": 4096, "iterations": 10} | wrong)))
+        channel.send(p.Measurement.model_construct(**({"size": 4096, "iterations": 10} | wrong)))
         with contextlib.suppress(ConnectError):
             while True:
                 channel.receive(25)

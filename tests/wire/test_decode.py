@@ -280,7 +280,7 @@ def section(order):
 
 
 def read(data):
-    return list(wire.Capture(io.BytesIO(data), "capture"))
+    return list(wire.CaptureReader(io.BytesIO(data), "capture"))
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
@@ -337,7 +337,7 @@ def test_a_capture_cut_by_its_snapshot_length_shows_what_is_there(data):
 
 def test_a_file_that_ends_within_a_packet_shows_those_before_it():
     data = WRITE.to_bytes(**ENDS)
-    capture = wire.Capture(io.BytesIO(pcap([(0, 0, len(data), data)] * 3)[:-1]), "a.pcap")
+    capture = wire.CaptureReader(io.BytesIO(pcap([(0, 0, len(data), data)] * 3)[:-1]), "a.pcap")
     assert [next(capture).packet for _ in range(2)] == [WRITE, WRITE]
     with pytest.raises(FormatError, match=r"a\.pcap: the file ends within a packet, after packet 2"):
         next(capture)
@@ -360,7 +360,7 @@ def test_a_damaged_length_is_an_error_not_an_allocation():
     file = bytearray(pcap([(0, 0, len(data), data)] * 2))
     file[24 + 16 + len(data) + 8 :][:4] = b"\xff\xff\xff\x7f"
     struct.pack_into("<I", file, 24 + 16 + len(data) + 8, 0x7FFFFFFF)
-    capture = wire.Capture(io.BytesIO(bytes(file)), "a.pcap")
+    capture = wire.CaptureReader(io.BytesIO(bytes(file)), "a.pcap")
     next(capture)
     with pytest.raises(FormatError, match=r"after packet 1"):
         next(capture)
@@ -377,7 +377,7 @@ def test_damage_anywhere_in_a_file_is_an_error_at_worst():
             for _ in range(chance.randint(1, 4)):
                 damaged[chance.randrange(len(damaged))] = chance.randrange(256)
             try:
-                for frame in wire.Capture(io.BytesIO(bytes(damaged)), "damaged"):
+                for frame in wire.CaptureReader(io.BytesIO(bytes(damaged)), "damaged"):
                     str(frame)
             except FormatError:
                 pass

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from openmrc import workload
-from openmrc.collectives import Record, trace
+from openmrc.collectives import OperationRecord, trace
 from openmrc.errors import FormatError
 from openmrc.workload import chakra
 from openmrc.workload.order import run as execute
@@ -211,7 +211,7 @@ def test_the_commands_take_a_prefix(tmp_path):
 @pytest.mark.parametrize(("name", "sent"), [("all_gather", 750), ("all_to_all", 1000), ("broadcast", 1000)])
 def test_what_collectives_record_has_its_bytes(tmp_path, name, sent):
     """A record of all_to_all counts what was sent, of others the elements of all ranks."""
-    done = [(trace.Group("", (0, 1, 2, 3)), Record(1, name, "", 1000, 1.5, 0.25, 0, 0, 0, 0, 4))]
+    done = [(trace.Group("", (0, 1, 2, 3)), OperationRecord(1, name, "", 1000, 1.5, 0.25, 0, 0, 0, 0, 4))]
     files = [trace.encode(rank, done) for rank in range(4)]
     step = workload.load(write(tmp_path, files))
     assert list(workload.problems(step)) == []

@@ -1,7 +1,7 @@
 //! Work requests that calls build, one after the other, between `wr_start` and `wr_complete`
 //! (docs/spec/c-interface.md, section 7.8).
 
-use openmrc_nic::{QueuePair, SendData, SendWr, Sge};
+use openmrc_nic::{OwnedSendData, OwnedSendWr, QueuePair, SendWr, Sge};
 use smallvec::SmallVec;
 
 use crate::abi::verbs::{IBV_SEND_FENCE, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_SEND_SOLICITED};
@@ -10,23 +10,9 @@ use crate::errno::{EINVAL, Errno, Result};
 /// The requests of a queue pair that are being built.
 #[derive(Default)]
 pub struct Built {
-    requests: Vec<Request>,
+    requests: Vec<OwnedSendWr>,
     /// Why one of them cannot be; said at the end.
     wrong: Option<Errno>,
-}
-
-struct Request {
-    wr_id: u64,
-    flags: u32,
-    rkey: u32,
-    remote_addr: u64,
-    imm: Option<u32>,
-    data: Data,
-}
-
-enum Data {
-    Pieces(SmallVec<[Sge; 4]>),
-    Inline(Vec<u8>),
 }
 
 impl Built {
@@ -41,19 +27,26 @@ impl Built {
         if flags & !known != 0 {
             self.fail(EINVAL);
         }
-        let data = Data::Pieces(SmallVec::new());
-        self.requests.push(Request { wr_id, flags, rkey, remote_addr, imm, data });
+        self.requests.push(OwnedSendWr {
+            wr_id,
+            data: OwnedSendData::Sges(SmallVec::new()),
+            remote_addr,
+            rkey,
+            imm,
+            signaled: flags & IBV_SEND_SIGNALED != 0,
+            solicited: flags & IBV_SEND_SOLICITED != 0,
+        });
     }
 
     pub fn set_pieces(&mut self, pieces: &[Sge]) {
-        self.set(Data::Pieces(pieces.iter().copied().collect()));
+        self.set(OwnedSendData::Sges(pieces.iter().copied().collect()));
     }
 
     pub fn set_inline(&mut self, bytes: Vec<u8>) {
-        self.set(Data::Inline(bytes));
+        self.set(OwnedSendData::Inline(bytes));
     }
 
-    fn set(&mut self, data: Data) {
+    fn set(&mut self, data: OwnedSendData) {
         match self.requests.last_mut() {
             Some(request) => request.data = data,
             None => self.fail(EINVAL),
@@ -73,24 +66,7 @@ impl Built {
         if let Some(errno) = self.wrong.take() {
             return Err(errno);
         }
-        let list: SmallVec<[SendWr<'_>; 16]> = requests.iter().map(Request::as_posted).collect();
+        let list: SmallVec<[SendWr<'_>; 16]> = requests.iter().map(OwnedSendWr::as_wr).collect();
         Ok(qp.post_send(&list)?)
-    }
-}
-
-impl Request {
-    fn as_posted(&self) -> SendWr<'_> {
-        SendWr {
-            wr_id: self.wr_id,
-            data: match &self.data {
-                Data::Pieces(pieces) => SendData::Sges(pieces),
-                Data::Inline(bytes) => SendData::Inline(bytes),
-            },
-            remote_addr: self.remote_addr,
-            rkey: self.rkey,
-            imm: self.imm,
-            signaled: self.flags & IBV_SEND_SIGNALED != 0,
-            solicited: self.flags & IBV_SEND_SOLICITED != 0,
-        }
     }
 }

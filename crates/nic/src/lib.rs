@@ -87,4 +87,4 @@ pub use profiles::engine::{CcProfileConfig, EvProfileConfig};
 pub use qp::QueuePair;
 pub use qp_state::{QpInfo, QpState};
 pub use stats::{Cause, Causes, ContextStats, PathStats, PortStats};
-pub use work_request::{RecvWr, SendData, SendList, SendWr, Sge};
+pub use work_request::{OwnedSendData, OwnedSendWr, RecvWr, SendData, SendList, SendWr, Sge};

@@ -56,6 +56,52 @@ pub struct SendWr<'a> {
     pub solicited: bool,
 }
 
+/// The payload of a send that a face builds before it posts.
+#[derive(Clone, Debug)]
+pub enum OwnedSendData {
+    /// Registered memory.
+    Sges(SmallVec<[Sge; 4]>),
+    /// Bytes to copy while posting.
+    Inline(Vec<u8>),
+}
+
+/// A send that a face builds before it posts: a [`SendWr`] with a payload of its own.
+#[derive(Clone, Debug)]
+pub struct OwnedSendWr {
+    /// As of [`SendWr`].
+    pub wr_id: u64,
+    /// As of [`SendWr`].
+    pub data: OwnedSendData,
+    /// As of [`SendWr`].
+    pub remote_addr: u64,
+    /// As of [`SendWr`].
+    pub rkey: u32,
+    /// As of [`SendWr`].
+    pub imm: Option<u32>,
+    /// As of [`SendWr`].
+    pub signaled: bool,
+    /// As of [`SendWr`].
+    pub solicited: bool,
+}
+
+impl OwnedSendWr {
+    /// The request to post.
+    pub fn as_wr(&self) -> SendWr<'_> {
+        SendWr {
+            wr_id: self.wr_id,
+            data: match &self.data {
+                OwnedSendData::Sges(sges) => SendData::Sges(sges),
+                OwnedSendData::Inline(bytes) => SendData::Inline(bytes),
+            },
+            remote_addr: self.remote_addr,
+            rkey: self.rkey,
+            imm: self.imm,
+            signaled: self.signaled,
+            solicited: self.solicited,
+        }
+    }
+}
+
 /// A receive: lets the peer send one message with immediate. It has no buffer, as the message names its remote address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecvWr {

@@ -11,7 +11,7 @@ import typer
 
 from openmrc.cli import _common, _values
 from openmrc.errors import ArgumentError
-from openmrc.wire import UDP_PORTS, Capture, Frame, LinkType, Readings, read_pcap
+from openmrc.wire import UDP_PORTS, CaptureReader, Frame, LinkType, Readings, read_pcap
 from openmrc.wire import decode as decode_packet
 from openmrc.wire.value import Value
 
@@ -66,7 +66,7 @@ def decode(
             linktype = LinkType.ETHERNET if ethernet else LinkType.RAW
             frames = [decode_packet(_bytes(hexadecimal), linktype, ports=mrc_ports)]
         elif str(file) == "-":
-            frames = Capture(sys.stdin.buffer, "standard input", ports=mrc_ports)
+            frames = CaptureReader(sys.stdin.buffer, "standard input", ports=mrc_ports)
         else:
             frames = stack.enter_context(read_pcap(str(file), ports=mrc_ports))
         wanted = (each for each in enumerate(frames, start=1) if not mrc_only or _is_mrc(each[1]))

@@ -10,8 +10,8 @@ exchange through shared memory, ranks of different hosts by RDMA writes over all
 """
 
 from openmrc.collectives.communicator import Communicator
-from openmrc.collectives.records import Record
+from openmrc.collectives.records import OperationRecord
 from openmrc.collectives.store import Store, TcpStore
 from openmrc.collectives.work import Work
 
-__all__ = ["Communicator", "Record", "Store", "TcpStore", "Work"]
+__all__ = ["Communicator", "OperationRecord", "Store", "TcpStore", "Work"]

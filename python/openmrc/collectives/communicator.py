@@ -15,7 +15,7 @@ from openmrc.collectives.buffers import (
     same_count,
 )
 from openmrc.collectives.lifelines import Lifelines
-from openmrc.collectives.records import Record
+from openmrc.collectives.records import OperationRecord
 from openmrc.collectives.rendezvous import (
     Environment,
     Tuned,
@@ -440,10 +440,10 @@ class Communicator(Closable):
         late = [f"rank {rank} on {self._core.host(rank)}" for rank in self._core.not_called()]
         return (", ".join(waits) or "nothing") + (f"; not called by {', '.join(late)}" if late else "")
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[OperationRecord]:
         """The operations and messages that have ended since the last call; the newest 65,536."""
         return [
-            Record(
+            OperationRecord(
                 number,
                 name,
                 algorithm,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class OperationRecord:
     """An operation that has ended."""
 
     number: int

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from openmrc.collectives.communicator import Communicator
-from openmrc.collectives.records import Record
+from openmrc.collectives.records import OperationRecord
 from openmrc.files import write_bytes, write_text
 from openmrc.workload import chakra
 
@@ -63,7 +63,7 @@ def write(prefix: str | Path, world: Communicator, groups: Sequence[Communicator
             write_text(f"{prefix}.groups.json", json.dumps(found) + "\n")
 
 
-def encode(rank: int, done: Sequence[tuple[Group, Record]]) -> bytes:
+def encode(rank: int, done: Sequence[tuple[Group, OperationRecord]]) -> bytes:
     """The trace of a rank.
 
     Args:
@@ -73,7 +73,7 @@ def encode(rank: int, done: Sequence[tuple[Group, Record]]) -> bytes:
     return chakra.encode(_nodes(rank, done))
 
 
-def _nodes(rank: int, done: Sequence[tuple[Group, Record]]) -> Iterator[bytes]:
+def _nodes(rank: int, done: Sequence[tuple[Group, OperationRecord]]) -> Iterator[bytes]:
     """Nodes in the order of the calls.
 
     A call comes after the one before it, and after the last operation that has ended in between: the host may
@@ -105,7 +105,7 @@ def _nodes(rank: int, done: Sequence[tuple[Group, Record]]) -> Iterator[bytes]:
         since = called
 
 
-def _communication(rank: int, group: Group, record: Record) -> tuple[int, dict[str, int | str]]:
+def _communication(rank: int, group: Group, record: OperationRecord) -> tuple[int, dict[str, int | str]]:
     """The type of a node, and its attributes."""
     size = len(group.members)
     if record.name in ("send", "recv"):

@@ -91,7 +91,9 @@ def _connect(settings: Settings, endpoint: Endpoint, channel: Channel[Any]) -> N
         calling.accept(endpoint.end(largest))
 
 
-def _run(settings: Settings, run: p.Run, endpoint: Endpoint, channel: Channel[Any]) -> Bandwidth | Latency:
+def _run(
+    settings: Settings, run: p.Measurement, endpoint: Endpoint, channel: Channel[Any]
+) -> Bandwidth | Latency:
     endpoint.prepare()
     channel.send(run)
     channel.expect(p.Started)

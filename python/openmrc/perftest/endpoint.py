@@ -14,7 +14,7 @@ from openmrc.control.messages import K
 from openmrc.errors import ArgumentError, ConnectError, Error
 from openmrc.handshake import Accept, End, Offer, Options
 from openmrc.perftest import protocol as p
-from openmrc.perftest.protocol import Run
+from openmrc.perftest.protocol import Measurement
 from openmrc.testing import Impairment, impair
 from openmrc.verbs import Context, QpCap, QueuePair, RemoteBuffer
 
@@ -93,7 +93,7 @@ class Endpoint(Closable):
         if self._impairments:
             impair(self.context, *self._impairments, seed=1)
 
-    def bandwidth(self, run: Run, watch: "Watch", ticker: "Ticker | None" = None) -> dict[str, Any]:
+    def bandwidth(self, run: Measurement, watch: "Watch", ticker: "Ticker | None" = None) -> dict[str, Any]:
         """Writes as fast as possible; returns what the loop counted.
 
         Args:
@@ -124,7 +124,7 @@ class Endpoint(Closable):
             ticker,
         )
 
-    def latency(self, run: Run, watch: "Watch", *, client: bool) -> list[int]:
+    def latency(self, run: Measurement, watch: "Watch", *, client: bool) -> list[int]:
         """Writes to and fro; the client's half round trips in nanoseconds."""
         iterations = run.iterations
         if iterations is None:

@@ -37,7 +37,7 @@ class Wanted(Message):
     """Messages outstanding per queue pair."""
 
 
-class Run(Message):
+class Measurement(Message):
     """One measurement; fields as in perftest."""
 
     type: Literal["run"] = "run"
@@ -116,7 +116,7 @@ class Bye(Message):
     type: Literal["bye"] = "bye"
 
 
-PROTOCOL = Protocol("openmrc-perftest", 2, Run, Started, Stop, Finished, Counted, Result, Bye)
+PROTOCOL = Protocol("openmrc-perftest", 2, Measurement, Started, Stop, Finished, Counted, Result, Bye)
 """After the handshake::
 
     client                                  server

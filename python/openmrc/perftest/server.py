@@ -112,14 +112,14 @@ class Server(Closable):
         while True:
             message = channel.receive(p.IDLE_TIMEOUT)
             match message:
-                case p.Run():
+                case p.Measurement():
                     self._run(message, endpoint, watch, on_result)
                 case p.Bye():
                     return
                 case _:
                     raise channel.unexpected(message)
 
-    def _run(self, run: p.Run, endpoint: Endpoint, watch: Watch, on_result: OnResult) -> None:
+    def _run(self, run: p.Measurement, endpoint: Endpoint, watch: Watch, on_result: OnResult) -> None:
         channel = watch.channel
         endpoint.prepare()
         channel.send(p.Started())

@@ -8,7 +8,15 @@ from openmrc.control import Token
 from openmrc.errors import ArgumentError
 from openmrc.handshake import AddressRule
 from openmrc.perftest.endpoint import Interval
-from openmrc.perftest.protocol import MAX_ITERATIONS, MAX_QPS, MAX_SIZE, MAX_TIME, MIN_INTERVAL, Run, Test
+from openmrc.perftest.protocol import (
+    MAX_ITERATIONS,
+    MAX_QPS,
+    MAX_SIZE,
+    MAX_TIME,
+    MIN_INTERVAL,
+    Measurement,
+    Test,
+)
 from openmrc.planes import Planes
 from openmrc.testing import Impairment
 
@@ -129,14 +137,14 @@ class Settings:
         """Bytes that one end takes for this."""
         return memory(self.qps, self.depth, self.buffer)
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[Measurement]:
         """Yields a run for each size."""
         latency = self.test == "write-lat"
         iterations = self.iterations
         if iterations is None and self.duration is None:
             iterations = 1000 if latency else 5000
         for size in self.sizes:
-            yield Run(
+            yield Measurement(
                 size=size,
                 iterations=iterations,
                 duration=self.duration,

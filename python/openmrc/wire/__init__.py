@@ -33,7 +33,7 @@ from openmrc.wire.bodies import (
     Timestamp,
     Write,
 )
-from openmrc.wire.capture import Capture, read_pcap, write_pcap
+from openmrc.wire.capture import CaptureReader, read_pcap, write_pcap
 from openmrc.wire.frame import Drop, Frame, IcrcVerdict, LinkType, decode, trim
 from openmrc.wire.layers import (
     DSCP,
@@ -64,7 +64,7 @@ __all__ = [
     "Ack",
     "Body",
     "Bth",
-    "Capture",
+    "CaptureReader",
     "CcState",
     "Cnp",
     "Drop",

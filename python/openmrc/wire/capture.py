@@ -18,7 +18,7 @@ _SNAPLEN = 262_144
 """The limit of tcpdump."""
 
 
-class Capture(Closable):
+class CaptureReader(Closable):
     """An open capture file: an iterator over its decoded packets.
 
     It closes the file at its end, or at the end of a ``with`` block.
@@ -69,7 +69,7 @@ class Capture(Closable):
 
 def read_pcap(
     path: str | os.PathLike[str], *, ports: Sequence[int] = UDP_PORTS, dscp: DscpMap = DSCP
-) -> Capture:
+) -> CaptureReader:
     """Opens a capture file, pcap or pcapng, of any byte order and time resolution.
 
     Args:
@@ -85,7 +85,7 @@ def read_pcap(
         OSError: if the file cannot be opened.
         FormatError: if it is no capture; during iteration, if it is damaged or ends within a packet.
     """
-    return Capture(Path(path).open("rb"), os.fspath(path), ports=ports, dscp=dscp)
+    return CaptureReader(Path(path).open("rb"), os.fspath(path), ports=ports, dscp=dscp)
 
 
 def write_pcap(

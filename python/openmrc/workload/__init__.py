@@ -18,7 +18,7 @@ from openmrc.workload.layout import Layout
 from openmrc.workload.models import GPUS, PRESETS, Experts, Gpu, Latent, Model, preset
 from openmrc.workload.placement import PLACEMENTS, place
 from openmrc.workload.program import Node, Rank, Workload, bytes_sent
-from openmrc.workload.run import Run, run
+from openmrc.workload.run import StepResults, run
 from openmrc.workload.volume import Class, Row, Volume, volume
 
 __all__ = [
@@ -36,7 +36,7 @@ __all__ = [
     "Problem",
     "Rank",
     "Row",
-    "Run",
+    "StepResults",
     "Volume",
     "Workload",
     "bytes_sent",

@@ -24,7 +24,7 @@ PLANES, RADIX = 8, 64
 
 
 @dataclass(frozen=True)
-class Run:
+class StepResults:
     """What a step took."""
 
     step_us: float
@@ -62,7 +62,7 @@ def run(
     scenario: "Scenario | None" = None,
     progress: "Callable[[Progress], object] | None" = None,
     placement: str = "t0",
-) -> Run:
+) -> StepResults:
     """Runs a step.
 
     Args:
@@ -101,7 +101,7 @@ def run(
         results = sim.run(scenario.model_copy(update=change), progress)
     summary = results.summary()
     arrived = summary.delivered == summary.messages and not results.interrupted
-    return Run(
+    return StepResults(
         step_us=results.totals["end_ps"] / 1e6,
         compute_us=figures.compute_ns / 1e3,
         ideal_us=figures.ideal_ns / 1e3,

@@ -1,6 +1,6 @@
 //! Work requests from Python: from a list of objects, or many writes from arrays of numbers.
 
-use openmrc_nic::{QpState, QueuePair, RecvWr, SendData, SendWr, Sge};
+use openmrc_nic::{OwnedSendData, OwnedSendWr, QpState, QueuePair, RecvWr, SendData, SendWr, Sge};
 use pyo3::buffer::PyBuffer;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -20,38 +20,9 @@ const RDMA_WRITE_WITH_IMM: i64 = 1;
 /// Posting fewer requests than this takes less time than releasing the GIL.
 const SHORT_LIST: usize = 16;
 
-/// The fields of a `SendWR`.
-struct Request {
-    wr_id: u64,
-    remote_addr: u64,
-    rkey: u32,
-    imm: Option<u32>,
-    flags: i64,
-    data: Data,
-}
-
-enum Data {
-    Sges(Vec<Sge>),
-    Inline(Vec<u8>),
-}
-
 pub fn send(py: Python<'_>, qp: &QueuePair, requests: &[Bound<'_, PyAny>]) -> PyResult<()> {
     let requests = requests.iter().map(request).collect::<PyResult<Vec<_>>>()?;
-    let list: Vec<SendWr<'_>> = requests
-        .iter()
-        .map(|r| SendWr {
-            wr_id: r.wr_id,
-            data: match &r.data {
-                Data::Sges(sges) => SendData::Sges(sges),
-                Data::Inline(bytes) => SendData::Inline(bytes),
-            },
-            remote_addr: r.remote_addr,
-            rkey: r.rkey,
-            imm: r.imm,
-            signaled: r.flags & SIGNALED != 0,
-            solicited: r.flags & SOLICITED != 0,
-        })
-        .collect();
+    let list: Vec<SendWr<'_>> = requests.iter().map(OwnedSendWr::as_wr).collect();
     post(py, qp, list.len(), || qp.post_send(&list))
 }
 
@@ -82,7 +53,8 @@ fn post(
     if quick { call() } else { py.detach(call) }.or_raise()
 }
 
-fn request(wr: &Bound<'_, PyAny>) -> PyResult<Request> {
+/// What a `SendWR` asks for.
+fn request(wr: &Bound<'_, PyAny>) -> PyResult<OwnedSendWr> {
     let py = wr.py();
     let flags: i64 = field!(wr, "send_flags", "a combination of SendFlags")?;
     let imm: Option<u32> = optional!(wr, "imm_data", "0 to 2^32 - 1")?;
@@ -103,16 +75,17 @@ fn request(wr: &Bound<'_, PyAny>) -> PyResult<Request> {
     let data = if flags & INLINE != 0 {
         let mut bytes = Vec::new();
         pieces.try_for_each(|piece| append_bytes(&piece?, &mut bytes))?;
-        Data::Inline(bytes)
+        OwnedSendData::Inline(bytes)
     } else {
-        Data::Sges(pieces.map(|piece| sge(&piece?)).collect::<PyResult<_>>()?)
+        OwnedSendData::Sges(pieces.map(|piece| sge(&piece?)).collect::<PyResult<_>>()?)
     };
-    Ok(Request {
+    Ok(OwnedSendWr {
         wr_id: field!(wr, "wr_id", "0 to 2^64 - 1")?,
         remote_addr: field!(wr, "remote_addr", "0 to 2^64 - 1")?,
         rkey: field!(wr, "rkey", "0 to 2^32 - 1")?,
         imm,
-        flags,
+        signaled: flags & SIGNALED != 0,
+        solicited: flags & SOLICITED != 0,
         data,
     })
 }

@@ -1,8 +1,9 @@
-//! Bytes in flight and the congestion window (docs/spec/congestion.md, "Sending"): the state that every controller
-//! needs, kept once.
+//! Bytes in flight, and what feedback makes of them and of the window (docs/spec/congestion.md, "Sending"): the state
+//! that every controller needs, kept once.
 
 use super::spacing::Spacing;
-use super::{Ack, CcProfile, Congestion, Controller, Penalty};
+use super::window::{Change, Window};
+use super::{Ack, CcProfile, Congestion, Penalty};
 use crate::api::Pressure;
 use crate::mrc::config::{CanSend, PathModel, RequestorOptions};
 use crate::time::{Span, Time};
@@ -28,14 +29,9 @@ pub(in crate::mrc) struct Feedback {
     pub delay: Option<Span>,
 }
 
-/// A window in whole bytes, rounded up.
-fn whole(window: f64) -> u32 {
-    window.ceil() as u32
-}
-
-/// The controller of a requestor and its bytes in flight.
+/// The window of a requestor and its bytes in flight.
 pub(in crate::mrc) struct Flow {
-    controller: Controller,
+    window: Window,
     /// Bytes sent, not in the responder's counter, and not taken for lost. Rounding can make it slightly negative.
     in_flight: i64,
     /// What rounding made of `in_flight` when nothing was in flight: the part of the counters' difference that is no
@@ -45,11 +41,6 @@ pub(in crate::mrc) struct Flow {
     sent: u32,
     /// Last value of the responder's counter, units of 256 bytes.
     counted: u32,
-    /// The window before the receiver's penalty, bytes; 0 if there is none.
-    saved: u32,
-    /// The largest window before the last hop trimmed packets of this flight; 0 if it did not. A penalty that follows
-    /// saves half of it: the whole one would be trimmed once more, as others get theirs back too \[choice\].
-    before_trimming: u32,
     /// Nominal size of a full packet.
     mtu: u16,
     can_send: CanSend,
@@ -60,16 +51,14 @@ pub(in crate::mrc) struct Flow {
 
 impl Flow {
     pub fn new(profile: &CcProfile, mtu: u32, options: &RequestorOptions) -> Self {
-        let controller = profile.controller(mtu);
-        let may_space = options.spacing && controller.follows_last_hop();
+        let window = Window::new(profile, mtu);
+        let may_space = options.spacing && window.controller.follows_last_hop();
         Flow {
-            controller,
+            window,
             in_flight: 0,
             rounding: 0,
             sent: 0,
             counted: 0,
-            saved: 0,
-            before_trimming: 0,
             mtu: mtu.try_into().expect("path MTUs have 16 bits"),
             can_send: options.can_send,
             spacing: if may_space { Spacing::NONE } else { Spacing::OFF },
@@ -80,7 +69,7 @@ impl Flow {
     /// Whether one more full packet may be sent.
     #[inline]
     pub fn is_open(&self) -> bool {
-        let window = self.controller.window();
+        let window = self.window.bytes();
         match self.can_send {
             CanSend::Mtu => self.fits(window),
             CanSend::Any => (self.in_flight as f64) < window,
@@ -96,7 +85,7 @@ impl Flow {
     /// Whether the packet just sent should ask for feedback at once.
     #[inline]
     pub fn wants_feedback(&self) -> bool {
-        let window = self.controller.window();
+        let window = self.window.bytes();
         !self.fits(window) || window < ALWAYS_ASK_BELOW
     }
 
@@ -133,7 +122,7 @@ impl Flow {
 
     /// Congestion window, bytes.
     pub fn window(&self) -> u64 {
-        self.controller.window() as u64
+        self.window.bytes() as u64
     }
 
     /// Bytes in flight.
@@ -153,7 +142,7 @@ impl Flow {
 
     /// The receiver presses, or has pressed and does not let the window return yet.
     pub fn is_pressed(&self) -> bool {
-        self.saved > 0
+        self.window.is_pressed()
     }
 
     /// A packet was sent, perhaps `again`.
@@ -200,28 +189,24 @@ impl Flow {
         };
         let before = self.in_flight;
         self.in_flight -= i64::from(newly);
-        if feedback.penalty == 0 && feedback.restore && self.saved > 0 {
-            let saved = std::mem::take(&mut self.saved);
-            self.controller.set_window(self.controller.window().max(saved.into()));
+        let mtu = f64::from(self.mtu);
+        if feedback.penalty == 0 && feedback.restore && self.is_pressed() {
+            self.window.apply(Change::Restored, mtu);
             self.spacing.end();
         }
         let penalty = match feedback.penalty {
             1.. => Penalty::Pressing,
-            0 if self.saved > 0 => Penalty::Easing,
+            0 if self.is_pressed() => Penalty::Easing,
             0 => Penalty::None,
         };
-        let window = self.controller.window();
+        let window = self.window.bytes();
         let ack = Ack { newly, in_flight: self.in_flight, rtt: feedback.rtt, ecn: feedback.ecn, penalty };
-        self.controller.on_sack(now, &ack);
+        self.window.controller.on_sack(now, &ack);
         if penalty == Penalty::Pressing {
-            if self.saved == 0 {
-                self.saved = whole(window).max(std::mem::take(&mut self.before_trimming) / 2);
-            }
             // The window was full up to this when the SACK arrived: a full window has room for less than a packet.
-            let mtu = f64::from(self.mtu);
             let filled = window.min(before.max(0) as f64 + mtu);
             let shed = f64::from(feedback.penalty) * f64::from(newly) / 128.0;
-            self.controller.set_window((filled - shed).max(mtu));
+            self.window.apply(Change::Pressed { before: window, filled, shed }, mtu);
         }
     }
 
@@ -230,34 +215,30 @@ impl Flow {
     fn on_delivered(&mut self, delay: Span, penalty: u8, model: &PathModel) {
         self.spacing.on_delivered(delay, model.target_qdelay, penalty <= Pressure::HOLD.penalty);
         if self.spacing.is_active() {
-            self.controller.set_window(f64::from(self.mtu));
+            self.window.apply(Change::Spaced, f64::from(self.mtu));
         }
     }
 
     /// A round-trip time of a probe that passed all queues.
     pub fn on_rtt(&mut self, rtt: Span) {
-        self.controller.on_rtt(rtt);
+        self.window.controller.on_rtt(rtt);
     }
 
     /// A packet was trimmed, perhaps on the `last_hop`. `rtt` is the round-trip time of the NACK.
     pub fn on_trim(&mut self, now: Time, bytes: u32, last_hop: bool, rtt: Option<Span>) {
-        if last_hop && self.controller.follows_last_hop() {
-            if self.saved == 0 {
-                self.before_trimming = self.before_trimming.max(whole(self.controller.window()));
-            }
-            // Of a window that was not used, nothing is known: it must not let all that was trimmed leave once more.
+        if last_hop && self.window.controller.follows_last_hop() {
             let used = self.in_flight.max(i64::from(self.mtu)) as f64;
-            self.controller.set_window(self.controller.window().min(used));
+            self.window.apply(Change::Trimmed { used }, f64::from(self.mtu));
         }
         self.take_back(bytes, rtt);
-        self.controller.on_trim(now, bytes, self.in_flight);
+        self.window.controller.on_trim(now, bytes, self.in_flight);
     }
 
     /// After [`Self::on_trim`] on the last hop: if nothing else is in flight and the window is the smallest, the next
     /// packets are spaced. A delivered packet takes `rtt`.
     pub fn space_out(&mut self, now: Time, rtt: Span, model: &PathModel) {
         let was_alone = self.in_flight < i64::from(self.mtu / 2);
-        if was_alone && self.controller.window() < 2.0 * f64::from(self.mtu) {
+        if was_alone && self.window.bytes() < 2.0 * f64::from(self.mtu) {
             self.spacing.on_trim(rtt, model.base_rtt);
         }
         self.space_next(now, model);
@@ -278,31 +259,27 @@ impl Flow {
     fn take_back(&mut self, bytes: u32, rtt: Option<Span>) {
         self.in_flight -= i64::from(bytes);
         if let Some(rtt) = rtt {
-            self.controller.on_rtt(rtt);
+            self.window.controller.on_rtt(rtt);
         }
     }
 
     /// A packet is taken for lost.
     pub fn on_loss(&mut self, now: Time, bytes: u32) {
         self.in_flight -= i64::from(bytes);
-        self.controller.on_loss(now, bytes, self.in_flight);
+        self.window.controller.on_loss(now, bytes, self.in_flight);
     }
 
     /// A switch has probably dropped a packet for want of room.
     pub fn on_drop(&mut self, now: Time, bytes: u32) {
         self.in_flight -= i64::from(bytes);
-        self.controller.on_drop(now, bytes, self.in_flight);
+        self.window.controller.on_drop(now, bytes, self.in_flight);
     }
 
     /// A buffer of the receiver was full and a packet was dropped. The window shrinks by its size, whatever the
     /// controller does on losses.
     pub fn on_overflow(&mut self, bytes: u32) {
         self.in_flight -= i64::from(bytes);
-        let window = self.controller.window();
-        if self.saved == 0 {
-            self.saved = whole(window);
-        }
-        self.controller.set_window((window - f64::from(bytes)).max(f64::from(self.mtu)));
+        self.window.apply(Change::Overflowed { bytes }, f64::from(self.mtu));
     }
 
     /// A packet taken for lost has arrived before it was retransmitted. It was subtracted when it was taken for lost,
@@ -325,8 +302,7 @@ impl Flow {
         // differently from the specification.
         self.rounding += self.uncounted().clamp(-255, 255) as i16;
         self.in_flight = 0;
-        self.before_trimming = 0;
-        self.controller.on_idle();
+        self.window.on_idle();
     }
 }
 

@@ -9,6 +9,7 @@ mod flow;
 mod nscc;
 mod spacing;
 mod swift;
+mod window;
 
 use std::fmt;
 use std::sync::Arc;
