@@ -69,6 +69,10 @@ def test_receives_that_come_late_hold_messages_back() -> None:
     assert 29 * 50 < late.totals["end_ps"] * 1e-6 < 29 * 50 + 100
     assert json.loads(json.dumps(late.to_dict()))["life"] == dict(late.life)
     assert "464, 44.59 us" in dict(headline(late))["waits for a receive, mean"]
+    incast = [{"kind": "incast", "senders": [1, 2, 3], "receiver": 0, "bytes": 1_000}]
+    on_demand = run({"receives": {"posted": 0, "repost_us": 50}}, traffic=incast)
+    assert (on_demand.summary().delivered, on_demand.life["receive_waits"]) == (3, 3)
+    assert on_demand.life["receive_waited_ps"] == 3 * 50_000_000
     refused = run({"receives": {"posted": 1, "repost_us": 50, "wait_us": 20}}, traffic=ring)
     assert refused.totals["fatal"] == 2 * HOSTS
     assert refused.summary().delivered == HOSTS
@@ -77,7 +81,7 @@ def test_receives_that_come_late_hold_messages_back() -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"transport": {"kind": "mrc", "receives": {"posted": 0}}}, r"posted.* 0 .*1 to"),
+        ({"transport": {"kind": "mrc", "receives": {"posted": -1}}}, r"posted.* -1 .*0 to"),
         ({"transport": {"kind": "mrc", "receives": {}}}, "posted"),
         ({"transport": {"kind": "uet", "linger": True}}, "linger"),
         ({"faults": [{"kind": "mtu", "targets": ["links"], "bytes": 1279}]}, "1279.*1280 to 65535"),

@@ -136,6 +136,8 @@ impl QueuePair {
         };
         let progress = self.driver.wait_for(&shared.mtu_proofs, slot, is_gone);
         let progress = progress.ok_or(Error::Closed("the proof"))?;
+        // In ERROR it has ended early.
+        self.usable("prove_path_mtu", "RTS", |state| state == QpState::Rts)?;
         let addresses = self.engine()?.peer_addresses(slot, progress.narrow());
         if addresses.is_empty() {
             return Ok(());

@@ -13,9 +13,7 @@ use openmrc_wire::Ev;
 
 use crate::error::ScenarioError;
 use crate::network::MeantFor;
-use crate::numbers::{
-    Amount, BitRate, Count, Duration, Micros, PacketsPerRtt, PartialShare, Share, U32, Whole,
-};
+use crate::numbers::{Amount, BitRate, Duration, Micros, PacketsPerRtt, PartialShare, Share, U32, Whole};
 use crate::read::{self, by_kind};
 use crate::run::{
     AdaptiveConfig, LifeConfig, MrcConfig, MrcCongestion, ReceivesConfig, Rocev2Config, TransportConfig,
@@ -159,8 +157,9 @@ pub struct Mrc {
 #[serde(deny_unknown_fields)]
 pub struct Receives {
     /// Posted at the beginning.
-    pub posted: Count,
-    /// A receive is posted again this long after a message has taken it.
+    pub posted: Whole<0, U32>,
+    /// A receive is posted again this long after a message has taken it. If none is posted at the beginning, one is posted
+    /// this long after a message has come that waits for it.
     #[serde(default)]
     pub repost_us: Micros,
     /// How long a message waits that finds none, before its queue pair fails; as long as it takes if left open.

@@ -243,6 +243,19 @@ fn a_receiver_with_few_receives_takes_messages_no_faster_than_it_posts_them() {
 }
 
 #[test]
+fn without_receives_in_advance_every_message_waits_for_its_own() {
+    let repost = Span::from_micros(500);
+    let results = run(&with_life(ten_messages(), receives(0, repost, None)));
+    assert!(results.messages.iter().all(|m| m.completed != Time::NEVER && !m.failed));
+    let plain = run(&with_life(ten_messages(), LifeConfig::default()));
+    let first = results.messages[0].delivered.since(plain.messages[0].delivered);
+    assert!(first >= repost && first < repost + Span::from_nanos(10), "{first:?}");
+    let delivered: Vec<_> = results.messages.iter().map(|m| m.delivered).collect();
+    assert!(delivered.windows(2).all(|two| two[1] == two[0] + repost));
+    assert_eq!((results.life.receive_waits, results.life.receive_waited_ps), (10, 10 * repost.0));
+}
+
+#[test]
 fn a_message_that_waits_too_long_fails_both_ends() {
     let life = receives(2, Span::from_millis(5), Some(Span::from_micros(300)));
     let results = run(&with_life(ten_messages(), life));

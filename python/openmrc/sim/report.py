@@ -45,7 +45,7 @@ def write(results: Results, path: Path | str, title: str = "openmrc simulate") -
         interrupted=results.interrupted,
         log=events[:_MOST_EVENTS],
         log_left=max(0, len(results.log) + results.log_missed - min(len(events), _MOST_EVENTS)),
-        counters=[("", list(results.totals.items()))],
+        counters=[("", [*results.totals.items(), *((name, n) for name, n in results.life.items() if n)])],
     )
     write_text(path, html)
 

@@ -112,7 +112,8 @@ pub struct LifeConfig {
 pub struct ReceivesConfig {
     /// How many are posted at the beginning.
     pub posted: u32,
-    /// A receive is posted again this long after a message has taken it.
+    /// A receive is posted again this long after a message has taken it. If none is posted at the beginning, one is posted
+    /// this long after a message has come that waits for it.
     pub repost: Span,
     /// How long a message waits that finds none; `None` for as long as it takes, zero refuses it at once.
     pub longest_wait: Option<Span>,

@@ -163,9 +163,13 @@ impl NodeHost for Environment<'_> {
         let Some(receives) = self.common.lives.config.receives else { return Ok(()) };
         let (connection, now) = (End(qp.context).connection(), self.clock.now);
         let totals = &mut self.stats.life;
-        let reposted = self.common.lives.take_receive(connection, receives, now, totals);
-        let reposted = reposted.ok_or(ReceiveQueueEmpty)?;
-        self.clock.push_at_host(reposted, Kind::Receive, connection, self.host);
+        let (has_receive, posted_at) = self.common.lives.take_receive(connection, receives, now, totals);
+        if let Some(time) = posted_at {
+            self.clock.push_at_host(time, Kind::Receive, connection, self.host);
+        }
+        if !has_receive {
+            return Err(ReceiveQueueEmpty);
+        }
         if let Some(message) = self.common.posts.messages.get_mut(done.imm as usize) {
             message.delivered = now;
             self.common.completions.delivered.push(done.imm);

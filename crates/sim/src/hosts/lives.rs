@@ -80,29 +80,33 @@ impl Lives {
 
     // Receives.
 
-    /// A message takes a receive, at this time. `Some` is when one is posted again; `None` if there is none, and the
-    /// message waits.
+    /// A message takes a receive, at this time, or waits if there is none. Also returns when a receive is posted because of
+    /// it, if one is.
     pub fn take_receive(
         &mut self,
         connection: u32,
-        ReceivesConfig { repost, .. }: ReceivesConfig,
+        ReceivesConfig { posted, repost, .. }: ReceivesConfig,
         now: u64,
         totals: &mut LifeTotals,
-    ) -> Option<u64> {
+    ) -> (bool, Option<u64>) {
         let Receiver { receives, waits_since, .. } = &mut self.receivers[connection as usize];
+        let later = Some(now + repost.0);
+        // Without receives in advance one is posted for each message when it has come.
+        let on_demand = posted == 0;
         if *receives == 0 {
-            if *waits_since == NEVER {
+            let is_new = *waits_since == NEVER;
+            if is_new {
                 *waits_since = now;
                 totals.receive_waits += 1;
             }
-            return None;
+            return (false, later.filter(|_| is_new && on_demand));
         }
         *receives -= 1;
         let since = std::mem::replace(waits_since, NEVER);
         if since != NEVER {
             totals.receive_waited_ps += now - since;
         }
-        Some(now + repost.0)
+        (true, later.filter(|_| !on_demand))
     }
 
     /// A receive is posted. Returns whether a message waits for it.

@@ -13,7 +13,8 @@ class Receives(Part):
     posted: StrictInt
     """Posted at the beginning."""
     repost_us: float = OPEN
-    """A receive is posted again this long after a message has taken it."""
+    """A receive is posted again this long after a message has taken it. If none is posted at the beginning,
+    one is posted this long after a message has come that waits for it."""
     wait_us: float | None = OPEN
     """How long a message waits that finds none, before its queue pair fails; as long as it takes if left
     open."""
