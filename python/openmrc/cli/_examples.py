@@ -59,7 +59,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "sweep": ("openmrc sweep incast.yaml --out points.csv",),
     "job": (
         "openmrc job --gpus 16384 --days 54",
-        "openmrc job month.yaml --what-if --report month.html",
+        "openmrc job llama3-405b.yaml --what-if --report job.html",
     ),
     "workload generate": (
         "openmrc workload generate --model llama3-8b --gpus 16 --tp 8 --pp 2 --microbatches 4 -o step.jsonl",

@@ -150,8 +150,6 @@ class Study:
         "restarts",
         "of them network",
         "lost to the network",
-        "standing still",
-        "slower steps",
         "GPU-hours",
         "cost",
     )
@@ -160,7 +158,6 @@ class Study:
         """A row for each network."""
         made = []
         for each in self.summaries:
-            kinds = _by_kind(each)
             made.append(
                 [
                     each.network.name,
@@ -169,8 +166,6 @@ class Study:
                     f"{each.interruptions().mean:,.0f}",
                     f"{each.interruptions(*_NETWORK).mean:,.0f}",
                     percent(each.network_gpu_hours.mean / self.job.gpu_hours),
-                    percent(kinds[Loss.STILL.title]),
-                    percent(kinds[Loss.SLOWER.title]),
                     _gpu_hours(each.network_gpu_hours.mean).removesuffix(" GPU-hours"),
                     _usd(each.network_usd.mean),
                 ]
@@ -313,16 +308,9 @@ def table(first: str, study: Study, changed: Mapping[str, Study]) -> tuple[list[
     return columns, rows
 
 
-def _by_kind(summary: Summary) -> dict[str, float]:
-    shares = dict.fromkeys((each.title for each in Loss), 0.0)
-    for _, loss, share in summary.shares():
-        shares[loss] += share
-    return shares
-
-
 def percent(share: float) -> str:
     """A share for people, with as many digits as it takes to see it."""
-    digits = 1 if share >= 0.1 or share == 0 else 2 if share >= 0.001 else 4
+    digits = 0 if share == 0 else 1 if share >= 0.1 else 2 if share >= 0.001 else 4
     return f"{share * 100:.{digits}f} %"
 
 
