@@ -13,18 +13,9 @@ use common::*;
 use openmrc_nic::*;
 use openmrc_transport::PortSet;
 
-/// A test cannot run here. CI has everything, if it is root.
-fn skipped(why: &str) {
-    // SAFETY: no arguments.
-    let is_root = unsafe { libc::geteuid() } == 0;
-    assert!(!is_root || std::env::var_os("CI").is_none(), "{why}");
-    println!("skipped: {why}");
-}
-
 /// Runs `test` on a thread in a new network namespace.
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
-    if Command::new("ip").arg("-V").output().is_err() {
-        skipped("no ip: package iproute2");
+    if !has_ip() {
         return;
     }
     std::thread::spawn(|| {
