@@ -127,20 +127,19 @@ class Study:
 
     def sentence(self) -> str:
         """What came out, for those who decide."""
-        best = max(self.summaries, key=lambda each: each.effective.mean)
-        worst = min(self.summaries, key=lambda each: each.effective.mean)
         size = f"{self.job.gpus:,} GPUs for {self.job.days:g} days"
-        if best is worst:
+        best, *others = sorted(self.summaries, key=lambda each: -each.effective.mean)
+        if not others:
             return (
                 f"{size} on {best.network.name}: {percent(best.effective.mean)} of the time is training;"
                 f" the network costs {_gpu_hours(best.network_gpu_hours.mean)}"
                 f" ({_usd(best.network_usd.mean)})."
             )
-        saved = worst.network_usd.mean - best.network_usd.mean
+        rest = ", ".join(f"{percent(each.effective.mean)} on {each.network.name}" for each in others)
+        saved = others[0].network_usd.mean - best.network_usd.mean
         return (
-            f"{size}: {percent(best.effective.mean)} of the time is training on {best.network.name},"
-            f" {percent(worst.effective.mean)} on {worst.network.name};"
-            f" {best.network.name} saves {_usd(saved)} of GPU time."
+            f"{size}: {percent(best.effective.mean)} of the time is training on {best.network.name}, {rest};"
+            f" {best.network.name} saves {_usd(saved)} of GPU time against {others[0].network.name}."
         )
 
     columns = (
