@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from openmrc.demos import style
+from openmrc import pictures
+from openmrc.demos.director import changes
 from openmrc.demos.loopback import picture
 from openmrc.demos.loopback.analysis import figures
 from openmrc.demos.loopback.network import FaultRecord, PathStates
@@ -50,7 +51,7 @@ def made_up(*, bad_digest=False, dead_gbps=0.0):
             began + int(fault.end * SECOND),
             hits=[40 for _ in fault.rules],
         )
-        if fault.name == "plane_dead":
+        if fault.kind == "plane_dead":
             record.hits_over_time = [(record.began_ns + 1_000_000, 39), (record.began_ns + 7_000_000, 40)]
             record.last_hit_ns = record.began_ns + 7_000_000
         records.append(record)
@@ -72,7 +73,6 @@ def made_up(*, bad_digest=False, dead_gbps=0.0):
         records=records,
         states=states,
         transport=counters,
-        causes={},
         addresses=[f"127.{plane + 1}.0.1" for plane in range(PLANES)],
         error=None,
     )
@@ -224,11 +224,15 @@ def test_a_dip_is_not_put_down_to_a_fault_that_begins_in_the_middle_of_it():
 
 def test_the_schedule_changes_the_network_at_each_begin_and_end():
     schedule = standard(10.0, 4)
-    moments = [moment for moment, _, _ in schedule.changes()]
+    found = list(changes(schedule.faults))
+    moments = [moment for moment, _, _ in found]
     assert moments == sorted(moments)
     assert len(moments) == 2 * len(schedule.faults)
-    *_, (_, _, last) = schedule.changes()
-    assert last == []
+    for fault in schedule.faults:
+        assert [change for change in found if change[1] is fault] == [
+            (fault.begin, fault, True),
+            (fault.end, fault, False),
+        ]
     assert {rule.ports[0] for rule in schedule.faults[0].rules} == {3}
     assert standard(10.0, 2).dead_plane == 1
     with pytest.raises(ArgumentError):
@@ -255,8 +259,8 @@ def test_the_picture_of_a_failed_run_says_so(tmp_path):
 
 
 def test_without_matplotlib_there_is_a_reason_and_no_picture(tmp_path, monkeypatch):
-    monkeypatch.setattr(style, "matplotlib", None)
-    with pytest.raises(style.PictureError, match="matplotlib"):
+    monkeypatch.setattr(pictures, "matplotlib", None)
+    with pytest.raises(pictures.PictureError, match="matplotlib"):
         picture.draw(made_up(), tmp_path / "demo.png")
     assert list(tmp_path.iterdir()) == []
 
@@ -264,5 +268,5 @@ def test_without_matplotlib_there_is_a_reason_and_no_picture(tmp_path, monkeypat
 def test_a_run_of_no_length_gives_no_picture(tmp_path):
     outcome = made_up()
     outcome.receiver.series = Series()
-    with pytest.raises(style.PictureError, match="short"):
+    with pytest.raises(pictures.PictureError, match="short"):
         picture.draw(outcome, tmp_path / "demo.png")

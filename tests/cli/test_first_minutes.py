@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
+from openmrc import pictures
 from openmrc.cli import _demo, main
-from openmrc.demos import style
 from openmrc.demos.loopback.run import Progress
-from openmrc.demos.loopback.screen import Lines
+from openmrc.demos.loopback.screen import Screen
 from openmrc.lab import system
 from tests.helpers.repository import ROOT
 
@@ -38,18 +38,20 @@ def test_a_picture_that_cannot_be_drawn_is_missed_before_the_run(monkeypatch, ca
 
     assert _demo.drawer(draw, wanted=False) is None
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(style, "matplotlib", None)
+    monkeypatch.setattr(pictures, "matplotlib", None)
     assert _demo.drawer(draw, wanted=True) is None
     assert capsys.readouterr().err.startswith("note: no picture: matplotlib is not installed (pip install")
 
 
 def test_the_first_line_of_a_demo_has_a_second_behind_it():
     class Console:
+        is_terminal = False
+
         def print(self, line, **_):
             lines.append(line)
 
     lines = []
-    screen = Lines(Console())
+    screen = Screen(Console())
     for tenth in range(0, 31, 2):
         screen.progress(Progress(tenth / 10, 0, 0, 0.0 if tenth == 0 else 8.0, [1.0] * 8, [(0, 1)] * 8, []))
     assert [line.split(" s")[0].strip() for line in lines] == ["1.0", "2.0", "3.0"]

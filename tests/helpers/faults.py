@@ -9,7 +9,7 @@ def assert_felt(healthy: sim.Results, broken: sim.Results, kind: str, effect: st
     assert (healthy.totals["dropped_lossy"], healthy.totals["dropped_down"]) == (0, 0)
     if kind == "slow":
         assert (lossy, down) == (False, False)
-    elif kind in ("loss", "bit-errors") or effect == "loss":
+    elif kind in ("loss", "bit-errors", "mtu") or effect == "loss":
         assert (lossy, down) == (True, False)
     else:
         assert (lossy, down) == (False, True)

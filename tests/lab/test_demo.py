@@ -10,9 +10,10 @@ from itertools import pairwise
 
 import pytest
 
+from openmrc.demos.director import Fault
 from openmrc.demos.lab import analysis, frr, mrc
 from openmrc.demos.lab.recording import FaultRecord, Flow, Recording
-from openmrc.demos.lab.scene import RING, Fault, broken_links, fabric, pairs, schedule
+from openmrc.demos.lab.scene import RING, broken_links, fabric, pairs, schedule
 from openmrc.demos.series import WINDOW_NS, Series
 from openmrc.lab import Layout, system
 from openmrc.lab.state import names
@@ -32,7 +33,7 @@ def layout():
 def recorded(received, *, transport="mrc"):
     """A flow sampled every millisecond; the fault is after one second and repaired a second later."""
     flow = Flow(transport, "h0", "h2", 8e6)
-    record = FaultRecord(Fault("link", "p0/t0-0:up1", "cut", 1.0, 2.0), 1000 * MS, 2000 * MS, 3000 * MS)
+    record = FaultRecord(Fault("link", "cut", 1.0, 2.0, what="p0/t0-0:up1"), 1000 * MS, 2000 * MS, 3000 * MS)
     times = [number * MS for number in range(len(received))]
     series = Series(times, [(count,) for count in received])
     return Recording(0, [flow], [record], series, ended_ns=times[-1]), record
@@ -100,7 +101,7 @@ def judged(layout, what, condemned, *, kind="link"):
         for src, dst in pairs(RING)
         for path in layout.fabric.paths(src, dst)
     }
-    record = FaultRecord(Fault(kind, what, "cut", 1.0, 2.0), 1000 * MS, 2000 * MS, 3000 * MS)
+    record = FaultRecord(Fault(kind, "cut", 1.0, 2.0, what=what), 1000 * MS, 2000 * MS, 3000 * MS)
     record.events = [
         ((1001 + number) * MS, *key, True)
         for number, key in enumerate(key for key, path in paths.items() if condemned(path))
@@ -142,6 +143,14 @@ def test_a_lossy_path_is_suspected_when_it_is_condemned_again(layout):
     record.events += [(when + 500 * MS, *key) for when, *key in record.events]
     twice = mrc.judge(paths, broken_links(layout, record.fault), record, set())
     assert (twice.links, twice.right) == ([link], True)
+
+
+def test_a_path_condemned_just_before_a_fault_was_bad_before_it():
+    early, late = ("h0", "h2", 1), ("h0", "h2", 2)
+    returned, bad = ("h0", "h2", 3), {("h0", "h2", 3)}
+    events = [(998 * MS, *early, True), (999 * MS, *returned, False), (1000 * MS, *late, True)]
+    assert mrc.events_since(1000 * MS, events, bad) == [(1000 * MS, *late, True)]
+    assert bad == {early}
 
 
 def test_hosts_announce_themselves_and_nobody_else(layout):

@@ -7,9 +7,9 @@ from importlib.util import find_spec
 
 import pytest
 
+from openmrc.demos.director import Fault
 from openmrc.demos.training import analysis, faults, text
-from openmrc.demos.training.network import Director
-from openmrc.demos.training.run import Outcome, Settings, Training
+from openmrc.demos.training.run import Outcome, Settings, Training, TrainingDirector
 from openmrc.demos.training.settings import EndReport, StepReport, decode_rules, encode_rules
 from openmrc.errors import ArgumentError
 from tests.helpers.commands import OPENMRC
@@ -66,39 +66,68 @@ def test_faults_do_not_overlap_and_leave_time_between_them():
         faults.on_loopback(100, 1, 4)
 
 
-class RecordingNetwork:
-    def __init__(self):
-        self.calls = []
+class ScriptedJob:
+    """A job of one rank that ends a step, or none, whenever it is polled."""
 
-    def fail(self, fault):
-        self.calls.append(("fail", fault.kind))
+    def __init__(self, *, polls_a_step=1, steps=40):
+        self._polls = polls_a_step
+        self._waiting = [step for step in range(steps) for _ in range(polls_a_step)]
+        self.polled = 0
 
-    def repair(self, fault):
-        self.calls.append(("repair", fault.kind))
+    @property
+    def running(self):
+        return bool(self._waiting)
+
+    def poll(self, timeout):
+        self.polled += 1
+        step = self._waiting.pop(0)
+        return [] if self.polled % self._polls else [StepReport(0, step, "0x0p+0", 0, 0)]
 
 
-def test_the_director_breaks_and_repairs_at_its_steps_and_flaps_in_between():
-    network = RecordingNetwork()
-    director = Director(faults.in_lab(100), network, flap_period=0.0)
-    events = {step: event for step in range(24) if (event := director.ended(step))}
-    assert list(events) == [12, 23]
-    assert network.calls == [("fail", "flap"), ("repair", "flap")]
-    director.ended(34)
-    director.tick()
-    assert network.calls[2:] == [("fail", "silent")]
-    director.finish()
-    assert network.calls[3:] == [("repair", "silent")]
+def directed(schedule, job, steps=40):
+    """What a director does to the network, and what it shows, by step."""
+    calls, events = [], []
+
+    def change(_, fault, down):
+        calls.append(("fail" if down else "repair", fault.kind))
+
+    def show(progress):
+        if progress.event:
+            events.append((progress.done - 1, progress.event, progress.active))
+
+    director = TrainingDirector(job, Training("faults", schedule, [[]]), steps, change, show)
+    director.flap_period_s = 0.0
+    director.direct(schedule)
+    director.wait()
+    return calls, events
+
+
+def test_the_director_breaks_and_repairs_at_its_steps():
+    silent = faults.in_lab(100)[1]
+    calls, events = directed([silent], ScriptedJob(steps=100), 100)
+    assert calls == [("fail", "silent"), ("repair", "silent")]
+    assert events == [(34, silent.title, silent), (45, f"{silent.title}: repaired", None)]
+
+
+def test_every_fault_of_the_schedule_happens_once():
+    schedule = faults.on_loopback(40, 8, 4)
+    _, events = directed(schedule, ScriptedJob())
+    assert [(step, active) for step, _, active in events] == [
+        change for fault in schedule for change in ((fault.begin, fault), (fault.end, None))
+    ]
+
+
+def test_what_is_broken_when_the_job_ends_is_repaired():
+    silent = faults.in_lab(100)[1]
+    calls, _ = directed([silent], ScriptedJob(steps=40), 100)
+    assert calls == [("fail", "silent"), ("repair", "silent")]
 
 
 def test_a_link_that_flaps_changes_its_state_with_every_period():
-    network = RecordingNetwork()
-    director = Director(faults.in_lab(100), network, flap_period=0.0)
-    director.ended(12)
-    director.tick()
-    director.tick()
-    director.tick()
-    director.finish()
-    assert [call for call, _ in network.calls] == ["fail", "repair", "fail", "repair"]
+    flapping = Fault("flap", "flaps", 1, 2)
+    for polls, changes in ((1, 2), (2, 4), (3, 4), (4, 6)):
+        calls, _ = directed([flapping], ScriptedJob(polls_a_step=polls, steps=5))
+        assert [call for call, _ in calls] == ["fail", "repair"] * (changes // 2)
 
 
 def test_one_bit_of_one_loss_is_a_difference():
@@ -114,7 +143,7 @@ def test_one_bit_of_one_loss_is_a_difference():
 
 
 def test_a_fault_costs_what_the_steps_took_longer():
-    fault = faults.Fault("port", "port lost", 4, 8)
+    fault = Fault("port", "port lost", 4, 8)
     times = [10] * 5 + [30, 20, 20, 20] + [12] * 5
     training = reported(times, [1.0] * len(times), happened=[fault])
     [found] = analysis.figures(Outcome(Settings(), training, training, None)).jobs[1].faults

@@ -5,8 +5,9 @@ import random
 
 import pytest
 
+from openmrc.demos.director import Fault
 from openmrc.demos.loopback.run import run
-from openmrc.demos.loopback.schedule import Fault, Schedule
+from openmrc.demos.loopback.schedule import Schedule
 from openmrc.demos.loopback.source import source_file
 from openmrc.planes import Planes
 from openmrc.testing import Impairment, PacketClass

@@ -233,4 +233,13 @@ impl PySimulation {
         }
         Ok(totals)
     }
+
+    /// Counters of what connections did beside sending messages, by name.
+    fn life<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let life = PyDict::new(py);
+        for (name, value) in self.results().life.named() {
+            life.set_item(name, value)?;
+        }
+        Ok(life)
+    }
 }

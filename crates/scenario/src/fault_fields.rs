@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::error::ScenarioError;
 use crate::faults::{Fault, Targets, When, Which};
-use crate::numbers::{Count, Duration, Host, Micros, Probability, Seed, Share, Whole, first_seed};
+use crate::numbers::{Count, Duration, Host, Micros, Mtu, Probability, Seed, Share, Whole, first_seed};
 use crate::read;
 use crate::run;
 
@@ -27,7 +27,7 @@ struct Kind {
 }
 
 /// Every kind of fault.
-const KINDS: [Kind; 10] = [
+const KINDS: [Kind; 11] = [
     Kind {
         kind: "down",
         title: "Down",
@@ -54,6 +54,13 @@ const KINDS: [Kind; 10] = [
         title: "Slow",
         about: "A link runs at a share of its rate.",
         required: &["targets", "share"],
+        open: &["at_us", "until_us"],
+    },
+    Kind {
+        kind: "mtu",
+        title: "SmallMtu",
+        about: "Longer packets are lost without a word; shorter and trimmed ones pass.",
+        required: &["targets", "bytes"],
         open: &["at_us", "until_us"],
     },
     Kind {
@@ -116,6 +123,8 @@ struct FaultFields {
     probability: Probability,
     /// What is left of the rate; of what is broken for good, how many of the targets.
     share: Share,
+    /// Longest IP packet that passes, from its outermost IP header on.
+    bytes: Mtu,
     /// Ports of the switch, downlinks counted before uplinks.
     ports: Vec<Host>,
     /// How long it is down each time.
@@ -144,6 +153,7 @@ impl Default for FaultFields {
             until_us: None,
             probability: Probability::of(0.0),
             share: Share::of(1.0),
+            bytes: Whole::of(65_535),
             ports: Vec::new(),
             down_us: Duration::of(1.0),
             // Not used if the transceiver goes down once.
@@ -269,6 +279,7 @@ impl FaultFields {
             ("loss", _) => run::Effect::Loss(self.probability.get()),
             ("bit-errors", _) => run::Effect::BitErrors(self.probability.get()),
             ("slow", _) => run::Effect::Slow(self.share.get()),
+            ("mtu", _) => run::Effect::Mtu(self.bytes.u16()),
             ("random", Effect::Loss) => run::Effect::Loss(self.amount.get()),
             ("random", Effect::BitErrors) => run::Effect::BitErrors(self.amount.get()),
             ("random", Effect::Slow) => run::Effect::Slow(self.amount.get()),
@@ -300,6 +311,10 @@ impl FaultFields {
             run::Effect::Loss(amount) => (Effect::Loss, amount),
             run::Effect::BitErrors(amount) => (Effect::BitErrors, amount),
             run::Effect::Slow(amount) => (Effect::Slow, amount),
+            run::Effect::Mtu(bytes) => {
+                fields.bytes = Whole::of(bytes.into());
+                return fields;
+            }
         };
         fields.effect = effect;
         let probability = Probability::new(amount).unwrap_or(fields.probability);

@@ -56,7 +56,7 @@ pub use network::{Network, Software};
 pub use ranks::Volume;
 pub use record::{All, Capture, Links, Record};
 pub use recorded::Recorded;
-pub use results::{FabricTotals, HostTotals, MessageResult, Results, StepResult, Totals};
+pub use results::{FabricTotals, HostTotals, LifeTotals, MessageResult, Results, StepResult, Totals};
 pub use run::{Run, RunError};
 pub use scenario::{Checked, Scenario};
 pub use schema::{check_part, json_schema};
@@ -65,5 +65,5 @@ pub use topology::{Cables, DEFAULT_PORT_RATE_BPS, Nic, Oversubscription, Ratio, 
 pub use traffic::{AllToAll, Incast, Pattern, Permutation, RandomTraffic};
 pub use training::Training;
 pub use transport::{
-    Adaptive, Dcqcn, DcqcnChoice, Mrc, OwnParts, Recovery, Rocev2, Spraying, Transport, Uet,
+    Adaptive, Dcqcn, DcqcnChoice, Mrc, OwnParts, Receives, Recovery, Rocev2, Spraying, Transport, Uet,
 };

@@ -24,6 +24,8 @@ pub type Amount = Whole<1, { 1 << 53 }>;
 pub type AmountOrNone = Whole<0, { 1 << 53 }>;
 /// Length of a message, bytes.
 pub type Bytes = Whole<1, LONGEST_MESSAGE>;
+/// The MTU of a link, bytes: at least what IPv6 needs (RFC 8200).
+pub type Mtu = Whole<1280, 65_535>;
 /// The seed of a random generator.
 pub type Seed = Whole<0, { u64::MAX }>;
 

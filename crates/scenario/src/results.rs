@@ -96,7 +96,7 @@ pub struct FabricTotals {
     pub dropped_control: u64,
     /// Packets dropped because a link or a switch was down.
     pub dropped_down: u64,
-    /// Packets dropped by a lossy link, or damaged by bit errors.
+    /// Packets dropped by a lossy link, damaged by bit errors, or too long for an MTU.
     pub dropped_lossy: u64,
     /// Most bytes that waited in a data queue of a switch.
     pub longest_queue: u64,
@@ -207,6 +207,54 @@ impl FabricTotals {
     }
 }
 
+/// Counters of what connections did beside sending messages. All are zero unless the transport asks for it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct LifeTotals {
+    /// Proofs of a path MTU that have ended.
+    pub mtu_proofs: u64,
+    /// Of these, proofs that have failed their connection: some plane carried short packets only.
+    pub mtu_refused: u64,
+    /// Queue pairs that were destroyed and answered their peers from then on.
+    pub lingered: u64,
+    /// Most of them at the same time at one host.
+    pub lingering_most: u64,
+    /// Packets that they sent.
+    pub lingering_packets: u64,
+    /// Messages that found no receive.
+    pub receive_waits: u64,
+    /// How long those that found one at last have waited, all together, picoseconds.
+    pub receive_waited_ps: u64,
+}
+
+impl LifeTotals {
+    /// Every counter with its name.
+    pub fn named(&self) -> [(&'static str, u64); 7] {
+        [
+            ("mtu_proofs", self.mtu_proofs),
+            ("mtu_refused", self.mtu_refused),
+            ("lingered", self.lingered),
+            ("lingering_most", self.lingering_most),
+            ("lingering_packets", self.lingering_packets),
+            ("receive_waits", self.receive_waits),
+            ("receive_waited_ps", self.receive_waited_ps),
+        ]
+    }
+
+    /// The counters of two parts of a run.
+    pub fn with(self, other: LifeTotals) -> LifeTotals {
+        let (a, b) = (self, other);
+        LifeTotals {
+            mtu_proofs: a.mtu_proofs + b.mtu_proofs,
+            mtu_refused: a.mtu_refused + b.mtu_refused,
+            lingered: a.lingered + b.lingered,
+            lingering_most: a.lingering_most.max(b.lingering_most),
+            lingering_packets: a.lingering_packets + b.lingering_packets,
+            receive_waits: a.receive_waits + b.receive_waits,
+            receive_waited_ps: a.receive_waited_ps + b.receive_waited_ps,
+        }
+    }
+}
+
 /// The results of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Results {
@@ -218,6 +266,8 @@ pub struct Results {
     pub steps: Vec<StepResult>,
     /// Counters.
     pub totals: Totals,
+    /// Counters of what connections did beside sending messages.
+    pub life: LifeTotals,
     /// Packets still in flight at the end.
     pub in_flight: u64,
     /// Their bytes, all headers included.

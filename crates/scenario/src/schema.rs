@@ -15,7 +15,7 @@ use crate::switch::{Pfc, Switch};
 use crate::topology::{Cables, Nic, Topology};
 use crate::traffic::{AllToAll, Incast, Pattern, Permutation, RandomTraffic};
 use crate::training::Training;
-use crate::transport::{Adaptive, Dcqcn, Mrc, Rocev2, Uet};
+use crate::transport::{Adaptive, Dcqcn, Mrc, Receives, Rocev2, Uet};
 
 /// The types that have fields, each with the check of what is known without the rest of the scenario.
 macro_rules! parts {
@@ -58,6 +58,7 @@ parts! {
     Switch: |switch| switch.check(),
     Pfc: unchecked,
     Mrc: unchecked,
+    Receives: unchecked,
     Rocev2: unchecked,
     Dcqcn: unchecked,
     Uet: unchecked,

@@ -13,9 +13,14 @@ use openmrc_wire::Ev;
 
 use crate::error::ScenarioError;
 use crate::network::MeantFor;
-use crate::numbers::{Amount, BitRate, Duration, PacketsPerRtt, PartialShare, Share, U32, Whole};
+use crate::numbers::{
+    Amount, BitRate, Count, Duration, Micros, PacketsPerRtt, PartialShare, Share, U32, Whole,
+};
 use crate::read::{self, by_kind};
-use crate::run::{AdaptiveConfig, MrcConfig, MrcCongestion, Rocev2Config, TransportConfig, UetConfig};
+use crate::run::{
+    AdaptiveConfig, LifeConfig, MrcConfig, MrcCongestion, ReceivesConfig, Rocev2Config, TransportConfig,
+    UetConfig,
+};
 use crate::run::{Encapsulation, NetworkConfig, Routing};
 use crate::switch::Preset;
 
@@ -139,6 +144,28 @@ pub struct Mrc {
     pub destination_control: bool,
     /// Whether a sender whose only packet is trimmed on the last hop waits longer before each next one.
     pub spacing: bool,
+    /// Whether a connection proves its path MTU before its first message, as NICs do: in a round trip, or for about a
+    /// second if a plane does not answer. A plane that carries short packets only fails the connection.
+    pub prove_mtu: bool,
+    /// Whether queue pairs are destroyed as soon as their host has sent or received all, and answer their peers for a
+    /// while, as NICs' do. Else a receiver's stays until its sender knows that all has arrived.
+    pub linger: bool,
+    /// Every message needs a receive of its receiver; none does if left open.
+    pub receives: Option<Receives>,
+}
+
+/// Receives of each connection: how soon its receiver is ready for the next message.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Receives {
+    /// Posted at the beginning.
+    pub posted: Count,
+    /// A receive is posted again this long after a message has taken it.
+    #[serde(default)]
+    pub repost_us: Micros,
+    /// How long a message waits that finds none, before its queue pair fails; as long as it takes if left open.
+    #[serde(default)]
+    pub wait_us: Option<Micros>,
 }
 
 /// Most paths in rotation, and most in reserve.
@@ -156,6 +183,9 @@ impl Default for Mrc {
             fixed_window: None,
             destination_control: true,
             spacing: true,
+            prove_mtu: false,
+            linger: false,
+            receives: None,
         }
     }
 }
@@ -187,7 +217,22 @@ impl Mrc {
             load_balancing: own.path_selector.map_or(LoadBalancing::EvStates, LoadBalancing::Custom),
             destination_control: self.destination_control,
             spacing: self.spacing,
+            life: LifeConfig {
+                prove_mtu: self.prove_mtu,
+                linger: self.linger,
+                receives: self.receives.map(Receives::config),
+            },
         })
+    }
+}
+
+impl Receives {
+    fn config(self) -> ReceivesConfig {
+        ReceivesConfig {
+            posted: self.posted.u32(),
+            repost: self.repost_us.span(),
+            longest_wait: self.wait_us.map(Micros::span),
+        }
     }
 }
 

@@ -30,6 +30,8 @@ pub(crate) enum Kind {
     Carrier,
     /// The peer of port `at` tells it to stop sending data (`flags` 1) or to go on (0).
     Pause,
+    /// The receiver of connection `at` posts a receive.
+    Receive,
 }
 
 /// Flags of a packet in flight.

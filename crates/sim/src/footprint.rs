@@ -1,6 +1,6 @@
 //! Bytes of state of each thing in a run: what the estimate of its memory multiplies with their numbers.
 
-use openmrc_scenario::run::{NetworkConfig, TransportConfig};
+use openmrc_scenario::run::{LifeConfig, NetworkConfig, TransportConfig};
 use openmrc_scenario::{Footprint, RunError};
 use openmrc_workload::{Connection, Task};
 
@@ -19,6 +19,8 @@ const AROUND_ROCEV2: u64 = 150;
 const PER_ROCEV2_CONNECTION: u64 = 30;
 /// Measured: a node's table, timers and lists, which begin with room for several queue pairs.
 const PER_ACTIVE_HOST: u64 = 1_600;
+/// Immediates that wait at a responder (docs/decisions.md, "Loss, paths and planes").
+const PER_STASH: u64 = 1 << 10;
 /// Free blocks and half-empty blocks of the calendar, measured.
 const SPARE_EVENTS: f64 = 1.1;
 
@@ -37,6 +39,13 @@ pub(crate) fn footprint(
         }
         _ => (AROUND_QUEUE_PAIR, 1.0, 0),
     };
+    let life = match transport {
+        TransportConfig::Mrc(mrc) => mrc.life,
+        _ => LifeConfig::default(),
+    };
+    let pair = queue_pairs + 2 * around + if life.receives.is_some() { PER_STASH } else { 0 };
+    // Queue pairs that linger outlast most runs.
+    let (open, left) = if life.linger { (0, left + pair) } else { (pair, left) };
     let (tables, threads) = (u64::from(threads), threads as usize);
     Ok(Footprint {
         per_port: fabric::bytes_per_port(network, used) * tables,
@@ -46,7 +55,7 @@ pub(crate) fn footprint(
         per_message: (size_of::<Task>() + threads * hosts::BYTES_PER_MESSAGE + 4 * size_of::<u32>()) as u64,
         per_result: PER_RESULT,
         per_connection: (size_of::<Connection>() + threads * hosts::BYTES_PER_CONNECTION) as u64 + left,
-        per_open_connection: queue_pairs + 2 * around,
+        per_open_connection: open,
         per_packet: Slab::BYTES_PER_PACKET as u64
             + (size_of::<Event>() as f64 * SPARE_EVENTS) as u64
             + fabric::bytes_per_waiting_packet(network),

@@ -237,7 +237,8 @@ impl Partition {
             Kind::Timer => hosts.timer(event.at, clock, fabric, stats),
             Kind::Post => hosts.post_due(event.at, clock, fabric, stats),
             Kind::Release => hosts.release(event.at, clock),
-            Kind::Close => hosts.close_responder(event.at, &mut stats.totals.hosts),
+            Kind::Close => hosts.close_responder(event.at, clock, fabric, stats),
+            Kind::Receive => hosts.post_receive(event.at, clock, fabric, stats),
             Kind::Carrier => hosts.carrier(event.at, clock, fabric, stats),
             Kind::Fault => self.fault(event.at),
             Kind::Reroute => {

@@ -1,6 +1,6 @@
 //! What is counted and recorded during a run.
 
-use openmrc_scenario::Totals;
+use openmrc_scenario::{LifeTotals, Totals};
 use openmrc_transport::Time;
 
 use crate::event::Event;
@@ -9,6 +9,7 @@ use crate::record::{LogEvent, PortCounters, Tally};
 /// The counters of a partition, and what it records if the scenario asks for that.
 pub(crate) struct Stats {
     pub totals: Totals,
+    pub life: LifeTotals,
     pub tally: Option<Box<Tally>>,
 }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use openmrc_scenario::run::{NetworkConfig, TransportConfig};
-use openmrc_scenario::{Engine, Footprint, Progress, Results, Run, RunError, Totals};
+use openmrc_scenario::{Engine, Footprint, LifeTotals, Progress, Results, Run, RunError, Totals};
 use openmrc_transport::Time;
 use openmrc_workload::Connection;
 
@@ -78,7 +78,11 @@ impl Engine for World {
             fabric.checks_arrivals = run.record.capture.is_some();
             let own = groups.division.hosts(number);
             let hosts = Hosts::new(&config, own.clone(), &endpoints, posts.clone());
-            let stats = Stats { totals: Totals::default(), tally: tallies.pop().map(Box::new) };
+            let stats = Stats {
+                totals: Totals::default(),
+                life: LifeTotals::default(),
+                tally: tallies.pop().map(Box::new),
+            };
             partitions.push(Partition::new(&config, &own, (clock, fabric, hosts, stats), run.limit.0));
         }
         partitions.reverse();
@@ -147,6 +151,7 @@ impl Engine for World {
             messages,
             steps,
             totals: self.totals(),
+            life: self.partitions.iter().map(|p| p.stats.life).fold(LifeTotals::default(), LifeTotals::with),
             in_flight: self.partitions.iter().map(|p| p.hosts.common.packets.len() as u64).sum(),
             in_flight_bytes: self.partitions.iter().map(Partition::in_flight_bytes).sum(),
             port_bytes: ports().map(|(fabric, port)| fabric.accepted(port)).collect(),

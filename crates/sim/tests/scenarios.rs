@@ -331,6 +331,7 @@ fn faults() -> Value {
         {"kind": "loss", "targets": ["links"], "at_us": 1, "until_us": 7, "probability": 0.25},
         {"kind": "bit-errors", "targets": ["fabric-links"], "at_us": 1, "until_us": 7, "probability": 1e-9},
         {"kind": "slow", "targets": ["host-links"], "at_us": 1, "until_us": 7, "share": 0.75},
+        {"kind": "mtu", "targets": ["host-links"], "at_us": 1, "until_us": 7, "bytes": 1500},
         {"kind": "flap", "targets": ["switches", "h1:p1"], "at_us": 2, "down_us": 3, "up_us": 4, "times": 5},
         {"kind": "reboot", "targets": ["p0/t0-0"], "at_us": 2, "down_us": 3},
         {"kind": "nic-port", "targets": ["h2:p1"], "at_us": 2, "until_us": 3},

@@ -5,9 +5,9 @@ mod common;
 
 use common::{assert_laws, fabric, multiplane};
 use openmrc_scenario::run::{
-    AdaptiveConfig, CaptureConfig, Change, Effect, Encapsulation, FaultEvent, MrcConfig, NetworkConfig,
-    PfcConfig, RecordConfig, Rocev2Config, Routing, RoutingReaction, SeriesConfig, SoftwareHosts,
-    SwitchConfig, Target, TransportConfig, UetConfig, faults,
+    AdaptiveConfig, CaptureConfig, Change, Effect, Encapsulation, FaultEvent, LifeConfig, MrcConfig,
+    NetworkConfig, PfcConfig, ReceivesConfig, RecordConfig, Rocev2Config, Routing, RoutingReaction,
+    SeriesConfig, SoftwareHosts, SwitchConfig, Target, TransportConfig, UetConfig, faults,
 };
 use openmrc_scenario::{Engine, Results, Run, RunError};
 use openmrc_sim::World;
@@ -37,10 +37,16 @@ fn network(transport: u8, tiers: u8, planes: u32) -> (NetworkConfig, TransportCo
             return (network, TransportConfig::Mrc(MrcConfig::default()));
         }
         3 => {
+            let receives =
+                Some(ReceivesConfig { posted: 1, repost: Span::from_micros(7), longest_wait: None });
+            let life = LifeConfig { prove_mtu: true, linger: true, receives };
+            return (network, TransportConfig::Mrc(MrcConfig { life, ..MrcConfig::default() }));
+        }
+        4 => {
             network.routing = Routing::Ecmp;
             TransportConfig::Uet(UetConfig::default())
         }
-        4 => {
+        5 => {
             network.routing = Routing::Adaptive;
             let pfc = Some(PfcConfig::new(network.full_packet_bytes()));
             network.switch = Some(SwitchConfig { pfc, ecn: None, ..network.default_switch() });
@@ -98,6 +104,7 @@ fn faults(which: u8, network: &NetworkConfig) -> Vec<FaultEvent> {
         _ => vec![
             fault(4, Target::Switch(network.fabric.switches() - 1), Change::Begins(Effect::Down)),
             fault(6, Target::Link(links - 1), Change::Begins(Effect::Slow(0.3))),
+            fault(0, Target::Link(links / 2), Change::Begins(Effect::Mtu(1_500))),
             fault(60, Target::Switch(network.fabric.switches() - 1), Change::Ends(Effect::Down)),
         ],
     }
@@ -158,7 +165,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
     #[test]
     fn every_number_of_threads_tells_the_same(
-        (transport, tiers, planes) in (0u8..6, 1u8..4, 1u32..4),
+        (transport, tiers, planes) in (0u8..7, 1u8..4, 1u32..4),
         (traffic, broken, seed) in (0u8..5, 0u8..4, 1u64..1000),
         (limit, events, captured) in (prop_oneof![Just(3_000u64), 20u64..200], 500u64..20_000, 100u64..3000),
     ) {

@@ -315,6 +315,8 @@ pub struct MtuQuestion {
     pub path_mtu: u16,
     /// Paths to the peer.
     pub profile: Arc<EvProfile>,
+    /// Those of them that the controller has switched off.
+    pub denied: Vec<PathId>,
     /// Bits of their entropy values.
     pub entropy_bits: u8,
 }

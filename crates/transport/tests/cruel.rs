@@ -15,7 +15,7 @@ use world::driver::Outcome;
 use world::ledger::FlowCounters;
 use world::network::Health;
 use world::seeds::{run_one, run_seeds};
-use world::{Action, Dice, Expect, Impairments, Scenario, Traffic};
+use world::{Action, Dice, Expect, Impairments, Scenario, Traffic, World};
 
 /// Checks that the outcome is one that the scenario allows.
 fn judge(scenario: &Scenario, outcome: &Outcome) -> Result<(), String> {
@@ -361,10 +361,6 @@ fn narrow_planes(scenario: &Scenario) -> PortSet {
 fn no_network_makes_a_narrow_plane_pass_for_a_wide_one() {
     let total = Mutex::new((0, 0, 0));
     run_seeds::<QueuePair>("cruel", 1_000, with_narrow_planes, |scenario, outcome| {
-        // On the only path of a plane a late answer to a short packet looks like that to a long one.
-        if scenario.profile.paths_per_port() == 1 {
-            return Ok(());
-        }
         let narrow = narrow_planes(scenario);
         let mut total = total.lock().unwrap();
         for progress in &outcome.mtu {
@@ -381,6 +377,110 @@ fn no_network_makes_a_narrow_plane_pass_for_a_wide_one() {
     let (wide, narrow, missed) = total.into_inner().unwrap();
     println!("{wide} wide and {narrow} narrow planes were found, {missed} wide ones were not");
     assert!(wide > 1_000 && narrow > 300 && missed < wide / 10, "{wide}, {narrow}, {missed}");
+}
+
+/// A scenario in which both ends prove their path MTU while ports go down and come back, nodes stall and clocks jump, and
+/// then send; some planes carry short packets only.
+fn with_proofs_before_traffic(seed: u64) -> Scenario {
+    let mut scenario = Scenario::generate(seed);
+    let narrow = narrow_planes(&scenario);
+    let health = Health::narrow(200);
+    // Planes stay as they are, so that it is known what a proof may show.
+    scenario.actions.retain(|(_, action)| {
+        !matches!(action, Action::Path { .. } | Action::Plane { .. } | Action::Direction { .. })
+    });
+    let planes = narrow.iter().map(|port| (Time::ZERO, Action::Plane { port, health }));
+    scenario.actions.splice(0..0, planes);
+    // A proof that is not answered takes a second more.
+    scenario.deadline += Span::from_secs(2);
+    scenario.impairments.garbage = 0.0;
+    // Nobody forges answers.
+    for (_, action) in &mut scenario.actions {
+        if let Action::Impairments(impairments) = action {
+            impairments.garbage = 0.0;
+        }
+    }
+    scenario.proves_mtu = true;
+    if scenario.expect != Expect::Completes || !narrow.is_empty() {
+        scenario.expect = Expect::MayFail;
+    }
+    // An application does not begin where packets of full size do not arrive.
+    if !narrow.is_empty() {
+        scenario.pairs.iter_mut().for_each(|pair| pair.traffic = [Traffic::none(), Traffic::none()]);
+    }
+    scenario
+}
+
+#[test]
+fn a_proof_ends_in_its_time_and_leaves_no_trace_in_the_messages_after_it() {
+    let total = Mutex::new((0, 0, 0, 0));
+    run_seeds::<QueuePair>("cruel", 1_000, with_proofs_before_traffic, |scenario, outcome| {
+        let narrow = narrow_planes(scenario);
+        let mut total = total.lock().unwrap();
+        for progress in &outcome.mtu {
+            let progress = progress.ok_or("a proof has not ended")?;
+            if !progress.full.and(narrow).is_empty() {
+                return Err(format!("{progress:?}, and the narrow planes are {narrow:?}"));
+            }
+            // It says of each port that was asked what it has shown.
+            let told = PortSet(progress.full.0 | progress.narrow().0 | progress.silent().0);
+            if progress.asked.0 & !told.0 != 0 {
+                return Err(format!("says nothing of some ports: {progress:?}"));
+            }
+            total.0 += usize::from(progress.is_complete());
+            total.1 += usize::from(!progress.narrow().is_empty());
+            total.2 += usize::from(!progress.silent().is_empty());
+        }
+        total.3 += outcome.flows.iter().map(|flow| flow.completed).sum::<u64>();
+        judge(scenario, outcome)
+    });
+    let (complete, narrow, silent, completed) = total.into_inner().unwrap();
+    println!(
+        "{complete} complete, {narrow} with narrow ports, {silent} with silent ones; {completed} messages"
+    );
+    assert!(complete > 500 && narrow > 100 && completed > 10_000, "{complete}, {narrow}, {silent}");
+}
+
+/// Late receives, and ends that are destroyed as soon as all is done as far as they know.
+fn with_late_receives_and_ends_destroyed(seed: u64) -> Scenario {
+    let mut scenario = with_late_receives(seed);
+    let timeout = scenario.pairs.iter().flat_map(|pair| &pair.configs).map(|c| c.requestor.timeout).max();
+    scenario.linger = timeout.map(linger_time);
+    scenario
+}
+
+#[test]
+fn a_receiver_that_is_destroyed_after_its_last_late_receive_still_tells_its_sender() {
+    let total = Mutex::new((0, 0));
+    run_seeds::<QueuePair>("cruel", 500, with_late_receives_and_ends_destroyed, |scenario, outcome| {
+        let mut total = total.lock().unwrap();
+        total.0 += outcome.flows.iter().map(|flow| flow.received).sum::<u64>();
+        total.1 += outcome.answers_after;
+        judge(scenario, outcome)
+    });
+    let (received, answers) = total.into_inner().unwrap();
+    println!("{received} immediates, {answers} packets of destroyed queue pairs");
+    assert!(received > 10_000 && answers > 500, "{received}, {answers}");
+}
+
+#[test]
+fn every_destroyed_queue_pair_is_gone_after_its_time_and_nothing_is_left_to_do() {
+    let (mut gone, mut alive) = (0, 0);
+    for seed in 0..200 {
+        let scenario = with_ends_destroyed(seed, linger_time);
+        let linger = scenario.linger.unwrap_or_default();
+        let mut world = World::<QueuePair>::new(scenario, false);
+        let outcome = world.run().unwrap_or_else(|text| panic!("seed {seed}: {text}"));
+        world.run_until(outcome.finished + linger.times(2));
+        for end in &world.ends {
+            let is_retired = end.record.retired.is_some();
+            assert_eq!(end.record.is_gone, is_retired, "seed {seed}");
+            gone += usize::from(is_retired);
+            alive += usize::from(!is_retired);
+        }
+    }
+    println!("{gone} are gone, {alive} were not destroyed: they or their peers were in ERROR");
+    assert!(gone > 500, "{gone}");
 }
 
 #[test]

@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import RenderableType
 
 from openmrc.cli import _common
-from openmrc.demos.style import PictureError, require_matplotlib
 from openmrc.files import write_text
+from openmrc.pictures import PictureError, require_matplotlib
 
 
 def drawer(draw: Callable[..., None], *, wanted: bool) -> Callable[..., None] | None:

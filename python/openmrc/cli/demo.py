@@ -11,7 +11,7 @@ from openmrc.demos.loopback.analysis import figures
 from openmrc.demos.loopback.picture import draw
 from openmrc.demos.loopback.run import run
 from openmrc.demos.loopback.schedule import standard
-from openmrc.demos.loopback.screen import screen, summary
+from openmrc.demos.loopback.screen import Screen, summary
 from openmrc.demos.loopback.source import source_file
 from openmrc.errors import Error
 from openmrc.verbs.device import LOOPBACK_PLANES
@@ -52,7 +52,7 @@ def demo(
     # Now, so that what cannot be drawn or written is found before the run.
     drawn = _demo.drawer(draw, wanted=not no_picture)
     out.mkdir(parents=True, exist_ok=True)
-    with screen(_common.console(stderr=True)) as watch, source_file(file, size, watch.preparing) as source:
+    with Screen(_common.console(stderr=True)) as watch, source_file(file, size, watch.preparing) as source:
         outcome = run(source, schedule, planes, watch.progress)
     found = figures(outcome)
     results = {**found.as_dict(), "planes": outcome.addresses}

@@ -416,6 +416,8 @@ def demo(
     at the end a table of what was named when, rightly or wrongly. A fault lasts until it is named, at most a
     fifth of --duration.
     """
+    if nic not in ("srv6", "udp"):
+        raise ArgumentError(f"--nic {nic}: srv6 or udp is allowed")
     if operate:
         if only is not None:
             raise ArgumentError("--only and --operate exclude each other: --operate runs over MRC alone")
@@ -428,8 +430,6 @@ def demo(
 
     if only not in (None, "mrc", "frr"):
         raise ArgumentError(f"--only {only}: mrc or frr is allowed")
-    if nic not in ("srv6", "udp"):
-        raise ArgumentError(f"--nic {nic}: srv6 or udp is allowed")
     if bgp_hold != int(bgp_hold) or bgp_hold > 65535:
         raise ArgumentError(f"--bgp-hold: whole seconds up to 65535, not {bgp_hold:g}")
     bfd_ms = round(bfd_interval * 1e3)
@@ -454,8 +454,8 @@ def demo(
         outcome = run(settings, progress)
     timers = settings.timers.described
     results = {
-        "mrc": outcome.mrc and analysis.as_dict(outcome.mrc, ["mrc"]),
-        "conventional": outcome.conventional and analysis.as_dict(outcome.conventional, ["tcp", "udp"]),
+        "mrc": outcome.mrc and analysis.as_dict(outcome.mrc),
+        "conventional": outcome.conventional and analysis.as_dict(outcome.conventional),
         "timers": {"bfd_interval_ms": bfd_ms, "bgp_hold_s": int(bgp_hold)},
         "offered_bps_per_host": rate,
     }
@@ -482,8 +482,6 @@ def _operated(duration: float, rate: int, nic: str, out: Path, *, json: bool) ->
     from openmrc.demos.lab import operated, report
     from openmrc.operate import score
 
-    if nic not in ("srv6", "udp"):
-        raise ArgumentError(f"--nic {nic}: srv6 or udp is allowed")
     out.mkdir(parents=True, exist_ok=True)
     with report.Progress(_common.console(stderr=True)) as progress:
         progress.phase = "MRC"

@@ -12,7 +12,7 @@ from openmrc.demos.training.analysis import figures
 from openmrc.demos.training.faults import MIN_PLANES, MIN_STEPS
 from openmrc.demos.training.picture import draw
 from openmrc.demos.training.run import Settings, run
-from openmrc.demos.training.screen import screen, summary
+from openmrc.demos.training.screen import Screen, summary
 from openmrc.errors import Error, UnsupportedError
 from openmrc.extras import pip_install
 
@@ -71,12 +71,20 @@ def train_demo(
             f"the demo trains with PyTorch, which is not installed: {pip_install('torch')}"
         )
     settings = Settings(
-        ranks, steps, planes, fsdp, layers, width, batch, gloo=not no_gloo, trace=_prefix(trace)
+        steps=steps,
+        fsdp=fsdp,
+        layers=layers,
+        width=width,
+        batch=batch,
+        trace=_prefix(trace),
+        ranks=ranks,
+        planes=planes,
+        gloo=not no_gloo,
     )
     # Now, so that what cannot be drawn or written is found before the run.
     drawn = _demo.drawer(draw, wanted=not no_picture)
     out.mkdir(parents=True, exist_ok=True)
-    with screen(_common.console(stderr=True)) as watch:
+    with Screen(_common.console(stderr=True)) as watch:
         if lab:
             from openmrc.demos.training.lab import run_in_lab
 

@@ -112,7 +112,7 @@ def start(space: str, config: dict[str, Any], directory: Path) -> int:
     while not said.read_text(encoding="utf-8").startswith(_READY):
         if not _runs(pid) or time.monotonic() > deadline:
             system.sysctl("net.ipv6.conf.all.forwarding = 1\n", space)
-            raise DeviceError(f"the soft switch in {space} did not start: {_last_line(complaints)}")
+            raise DeviceError(f"the soft switch in {space} did not start: {system.last_line(complaints)}")
         time.sleep(0.01)
     return pid
 
@@ -130,7 +130,7 @@ def stop(space: str, pid: int, directory: Path) -> dict[str, int]:
     system.sysctl("net.ipv6.conf.all.forwarding = 1\n", space)
     lines = (directory / f"{space}.out").read_text(encoding="utf-8").splitlines()
     if len(lines) < 2:
-        reason = _last_line(directory / f"{space}.err")
+        reason = system.last_line(directory / f"{space}.err")
         raise StateError(f"the soft switch in {space} had ended: {reason}")
     return dict(json.loads(lines[1]))
 
@@ -142,11 +142,6 @@ def _runs(pid: int, space: str | None = None) -> bool:
         return space is None or inode == (system.NAMESPACES / space).stat().st_ino
     except OSError:
         return False
-
-
-def _last_line(file: Path) -> str:
-    lines = file.read_text(encoding="utf-8").strip().splitlines()
-    return lines[-1] if lines else "it printed no reason"
 
 
 def main(arguments: Sequence[str]) -> int:

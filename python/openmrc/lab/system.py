@@ -113,6 +113,12 @@ def _tool(tool: str, namespace: str | None) -> list[str]:
     return [tool] if namespace is None else [tool, "-n", namespace]
 
 
+def last_line(file: Path) -> str:
+    """The last line of what a process has printed."""
+    lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it printed no reason"
+
+
 class PreparedTool:
     """A tool of iproute2 that has started in a namespace and waits for its commands.
 

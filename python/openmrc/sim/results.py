@@ -28,7 +28,7 @@ NEVER = 2**64 - 1
 DROPS = ("dropped_data", "dropped_control", "dropped_down", "dropped_lossy", "overflowed")
 """The counters of packets lost in the network or in a receive buffer, by reason."""
 
-IMPAIRED = ("down", "loss", "bit-errors", "slow")
+IMPAIRED = ("down", "loss", "bit-errors", "slow", "mtu")
 """Kinds of entries of the log after which something is worse than before."""
 
 REPAIRED = "up"
@@ -92,11 +92,12 @@ class LogEvent:
 
     time_us: float
     kind: str
-    """A fault: ``down``, ``up``, ``loss``, ``bit-errors``, ``slow``. Routing: ``route-withdrawn``,
+    """A fault: ``down``, ``up``, ``loss``, ``bit-errors``, ``slow``, ``mtu``. Routing: ``route-withdrawn``,
     ``route-restored``. A queue pair: ``ev-bad``, ``ev-good``, ``peer-ports`` (it has learnt which ports of
-    its peer are up), ``qp-failed``."""
+    its peer are up), ``mtu-refused`` (some planes carry short packets only), ``qp-failed``."""
     where: str
-    """Link, switch or port; of ``peer-ports`` the planes whose ports are up."""
+    """Link, switch or port; of ``peer-ports`` the planes whose ports are up, of ``mtu-refused`` those that
+    carry short packets only."""
     host: int | None = None
     """The host of the queue pair."""
     peer: int | None = None
@@ -104,7 +105,7 @@ class LogEvent:
     ev: int | None = None
     plane: int | None = None
     value: float | None = None
-    """Probability of loss, share of the rate."""
+    """Probability of loss, share of the rate, longest IP packet."""
 
     @classmethod
     def of(cls, entry: "_core.SimulationLogEntry") -> Self:
@@ -204,6 +205,14 @@ class Results:
     """Events that the log had no room for."""
     steps: Sequence[Step] = ()
     """Of training patterns."""
+    life: Mapping[str, int] = field(default_factory=dict)
+    """What connections did beside sending messages, all zero unless the transport asks for it.
+
+    ``prove_mtu``: proofs that have ended (``mtu_proofs``), and those that failed their connection
+    (``mtu_refused``). ``linger``: queue pairs destroyed (``lingered``), the most of them that answered at the
+    same time at one host (``lingering_most``), and packets that they sent (``lingering_packets``).
+    ``receives``: messages that found none (``receive_waits``), and how long those that found one at last have
+    waited, all together (``receive_waited_ps``)."""
 
     @classmethod
     def of(cls, scenario: Scenario, simulation: "_core.Simulation", *, interrupted: bool = False) -> Self:
@@ -225,6 +234,7 @@ class Results:
             [LogEvent.of(entry) for entry in simulation.log()],
             simulation.log_missed(),
             _steps(scenario, simulation),
+            simulation.life(),
         )
 
     def __repr__(self) -> str:
@@ -346,6 +356,7 @@ class Results:
         return {
             "summary": asdict(self.summary()),
             "totals": dict(self.totals),
+            "life": dict(self.life),
             "base_rtt_us": self.base_rtt_ps * 1e-6,
             "interrupted": self.interrupted,
             "collectives": [asdict(each) for each in self.collectives],

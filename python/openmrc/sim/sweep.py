@@ -284,6 +284,7 @@ def row(results: Results) -> dict[str, Any]:
         "step_time_us": sum(took) / len(took) if took else None,
         **collectives.figures(results.collectives),
         **results.totals,
+        **results.life,
     }
 
 

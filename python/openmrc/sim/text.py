@@ -91,7 +91,30 @@ def headline(results: Results) -> list[tuple[str, str]]:
         ),
         ("paths condemned", f"{totals['condemned']:,}"),
         ("queue pairs failed", f"{totals['fatal']:,}"),
+        *_life(results),
     ]
+    return rows
+
+
+def _life(results: Results) -> list[tuple[str, str]]:
+    """What connections did beside sending messages, where the transport asks for it."""
+    transport, life = results.scenario.transport, results.life
+    if transport.kind != "mrc" or not life:
+        return []
+    rows = []
+    if transport.prove_mtu:
+        rows.append(("path MTU, proofs / refused", f"{life['mtu_proofs']:,} / {life['mtu_refused']:,}"))
+    if transport.linger:
+        rows.append(
+            (
+                "lingering, queue pairs / most at a host / packets",
+                f"{life['lingered']:,} / {life['lingering_most']:,} / {life['lingering_packets']:,}",
+            )
+        )
+    if transport.receives is not None:
+        waits = life["receive_waits"]
+        mean = life["receive_waited_ps"] * 1e-6 / waits if waits else None
+        rows.append(("waits for a receive, mean", f"{waits:,}, {micros(mean)}"))
     return rows
 
 

@@ -4,6 +4,7 @@ use openmrc_fabric::Fabric;
 use openmrc_scenario::run::{Change, Effect};
 use openmrc_scenario::{Totals, names};
 use openmrc_sim::{LogEvent, Recorder};
+use openmrc_transport::PortSet;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
@@ -14,9 +15,16 @@ use super::{Columns, PySimulation};
 fn change_of(change: Change) -> (&'static str, Option<f64>) {
     let value = match change {
         Change::Begins(Effect::Loss(value) | Effect::BitErrors(value) | Effect::Slow(value)) => Some(value),
+        Change::Begins(Effect::Mtu(bytes)) => Some(bytes.into()),
         Change::Begins(Effect::Down) | Change::Ends(_) => None,
     };
     (change.name(), value)
+}
+
+/// Planes by their numbers.
+fn planes(of: PortSet) -> String {
+    let planes: Vec<_> = of.iter().map(|plane| plane.to_string()).collect();
+    format!("planes {}", planes.join(", "))
 }
 
 impl PySimulation {
@@ -140,9 +148,12 @@ impl PySimulation {
                     ..any
                 },
                 LogEvent::PeerPorts { host, peer, up } => {
-                    let planes: Vec<_> = up.iter().map(|plane| plane.to_string()).collect();
-                    let place = format!("planes {}", planes.join(", "));
+                    let place = planes(up);
                     LogEntry { kind: "peer-ports", place, host: Some(host), peer: Some(peer), ..any }
+                }
+                LogEvent::NarrowPlanes { host, peer, narrow } => {
+                    let place = planes(narrow);
+                    LogEntry { kind: "mtu-refused", place, host: Some(host), peer: Some(peer), ..any }
                 }
                 LogEvent::Failed { host, peer } => {
                     LogEntry { kind: "qp-failed", host: Some(host), peer: Some(peer), ..any }

@@ -9,7 +9,7 @@ use openmrc_fabric::Fabric;
 use openmrc_transport::{Span, Time};
 
 /// What a fault does to a target. Several may be on at once, also the same one twice: a target is down while any of them
-/// takes it down, packets and bits have to survive every loss, and the slowest rate counts.
+/// takes it down, packets and bits have to survive every loss, and the slowest rate and the smallest MTU count.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Effect {
     /// Nothing gets through; packets on the cable are lost.
@@ -20,6 +20,8 @@ pub enum Effect {
     BitErrors(f64),
     /// It runs at this share of its rate.
     Slow(f64),
+    /// IP packets of more bytes than this are lost.
+    Mtu(u16),
 }
 
 impl Effect {
@@ -30,6 +32,7 @@ impl Effect {
             Effect::Loss(_) => "loss",
             Effect::BitErrors(_) => "bit-errors",
             Effect::Slow(_) => "slow",
+            Effect::Mtu(_) => "mtu",
         }
     }
 }
@@ -119,7 +122,7 @@ pub fn check(faults: &[FaultEvent], fabric: &Fabric) -> Result<(), FaultError> {
             return Err(FaultError::Target { index, target: fault.target, links, switches });
         }
         let (value, ok) = match fault.change.effect() {
-            Effect::Down => (0.0, true),
+            Effect::Down | Effect::Mtu(_) => (0.0, true),
             Effect::Loss(p) | Effect::BitErrors(p) => (p, (0.0..=1.0).contains(&p)),
             Effect::Slow(share) => (share, share > 0.0 && share <= 1.0),
         };

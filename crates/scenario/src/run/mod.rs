@@ -16,7 +16,8 @@ pub use self::network::{
 };
 pub use self::record::{CaptureConfig, RecordConfig, SeriesConfig};
 pub use self::transport::{
-    AdaptiveConfig, MrcConfig, MrcCongestion, Rocev2Config, TransportConfig, UetConfig,
+    AdaptiveConfig, LifeConfig, MrcConfig, MrcCongestion, ReceivesConfig, Rocev2Config, TransportConfig,
+    UetConfig,
 };
 
 /// A run: network, transport, traffic.

@@ -44,6 +44,12 @@ impl Encapsulation {
         let bytes = udp_payload + Self::UDP + ip + Self::ETHERNET;
         if bytes < Self::SHORTEST { Self::SHORTEST } else { bytes }
     }
+
+    /// Bytes of the IP packet in a frame that takes `wire_bytes` on a cable, padding included.
+    #[inline]
+    pub const fn ip_bytes(wire_bytes: u32) -> u32 {
+        wire_bytes.saturating_sub(Self::ETHERNET)
+    }
 }
 
 /// How switches choose among equally good ports.

@@ -92,4 +92,28 @@ pub struct MrcConfig {
     pub destination_control: bool,
     /// Whether a sender whose only packet is trimmed on the last hop waits longer before each next one.
     pub spacing: bool,
+    /// What connections do before and after their messages, and what receivers do for each.
+    pub life: LifeConfig,
+}
+
+/// What connections do beside sending messages.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct LifeConfig {
+    /// A connection proves its path MTU before its first message.
+    pub prove_mtu: bool,
+    /// Ends are destroyed as soon as they have all they wait for, and answer their peers for a while.
+    pub linger: bool,
+    /// Every message needs a receive.
+    pub receives: Option<ReceivesConfig>,
+}
+
+/// Receives of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReceivesConfig {
+    /// How many are posted at the beginning.
+    pub posted: u32,
+    /// A receive is posted again this long after a message has taken it.
+    pub repost: Span,
+    /// How long a message waits that finds none; `None` for as long as it takes, zero refuses it at once.
+    pub longest_wait: Option<Span>,
 }

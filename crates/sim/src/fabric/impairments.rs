@@ -16,6 +16,8 @@ struct Impairment {
     packet_survives: f64,
     /// Probability that a bit is not damaged.
     bit_survives: f64,
+    /// Longest IP packet that is not lost, bytes.
+    mtu: u32,
     /// Picoseconds that a byte takes when the port is not slow.
     full_picos_per_byte: u16,
 }
@@ -26,6 +28,7 @@ impl Impairment {
             effects: Vec::new(),
             packet_survives: 1.0,
             bit_survives: 1.0,
+            mtu: u32::MAX,
             full_picos_per_byte: port.picos_per_byte,
         }
     }
@@ -44,7 +47,7 @@ impl Impairment {
     /// Makes the port what all effects together make it.
     fn impair(&mut self, port: &mut Port) {
         port.flags &= !(port_flag::DOWN | port_flag::LOSSY);
-        (self.packet_survives, self.bit_survives) = (1.0, 1.0);
+        (self.packet_survives, self.bit_survives, self.mtu) = (1.0, 1.0, u32::MAX);
         let mut least = 1.0f64;
         for effect in &self.effects {
             match *effect {
@@ -58,6 +61,10 @@ impl Impairment {
                     self.bit_survives *= 1.0 - p;
                 }
                 Effect::Slow(share) => least = least.min(share),
+                Effect::Mtu(bytes) => {
+                    port.flags |= port_flag::LOSSY;
+                    self.mtu = self.mtu.min(bytes.into());
+                }
             }
         }
         let picos = f64::from(self.full_picos_per_byte) / least;
@@ -95,9 +102,12 @@ impl Impairments {
 
     /// Whether a packet gets over the cable of the lossy port `from`.
     pub fn survives(&self, event: &Event, from: u32) -> bool {
-        let Some(Impairment { packet_survives, bit_survives, .. }) = self.ports.get(&from) else {
+        let Some(Impairment { packet_survives, bit_survives, mtu, .. }) = self.ports.get(&from) else {
             return true;
         };
+        if Encapsulation::ip_bytes(event.bytes.into()) > *mtu {
+            return false;
+        }
         let bits = f64::from(u32::from(event.bytes) - Encapsulation::BETWEEN_FRAMES) * 8.0;
         let whole = packet_survives * bit_survives.powf(bits);
         chance(self.seed ^ u64::from(event.connection) << 32, from, event.time) < whole

@@ -6,18 +6,18 @@ use std::sync::Arc;
 use openmrc_fabric::{EvLayout, Fabric, path::EvError, path::Path};
 use openmrc_scenario::RunError;
 use openmrc_scenario::run::{
-    AdaptiveConfig, Encapsulation, MrcConfig, MrcCongestion, NetworkConfig, Overflow, Routing, SoftwareHosts,
-    SwitchConfig, TransportConfig,
+    AdaptiveConfig, Encapsulation, LifeConfig, MrcConfig, MrcCongestion, NetworkConfig, Overflow, Routing,
+    SoftwareHosts, SwitchConfig, TransportConfig,
 };
 use openmrc_transport::mrc::{
     self, Capabilities, CcProfile, LoadBalancing, NsccParams, PathConfig, PathModel, QpConfig, SackBatching,
     SwiftParams,
 };
-use openmrc_transport::node::{NodeConfig, PressureConfig};
+use openmrc_transport::node::{NodeConfig, PressureConfig, linger_time};
 use openmrc_transport::presets::software;
 use openmrc_transport::random::mix;
 use openmrc_transport::rocev2::RcConfig;
-use openmrc_transport::{EvProfile, PathEntry, PortSet, Time};
+use openmrc_transport::{EvProfile, PathEntry, PortSet, Span, Time};
 use openmrc_wire::{Ev, Packet};
 
 use super::queue_pair::QueuePair;
@@ -37,6 +37,10 @@ pub(crate) struct Endpoints {
     more_bytes: u32,
     /// Settings of every host's node.
     pub node: Arc<NodeConfig>,
+    /// What connections do beside sending messages.
+    pub(super) life: LifeConfig,
+    /// How long queue pairs answer their peers after they were destroyed.
+    pub(super) linger: Span,
 }
 
 /// A queue pair to be made.
@@ -86,6 +90,7 @@ impl Endpoints {
                 load_balancing: uet.load_balancing.clone(),
                 destination_control: uet.destination_control,
                 spacing: uet.spacing,
+                life: LifeConfig::default(),
             }),
             TransportConfig::Adaptive(adaptive) => Cow::Owned(MrcConfig {
                 ev_active: fabric.shape().planes as u16,
@@ -95,6 +100,7 @@ impl Endpoints {
                 load_balancing: LoadBalancing::Oblivious,
                 destination_control: false,
                 spacing: false,
+                life: LifeConfig::default(),
             }),
             TransportConfig::Rocev2(rocev2) => {
                 let mut template = RcConfig::new(1, 1, config.port_rate_bps);
@@ -113,6 +119,8 @@ impl Endpoints {
                     encapsulation: config.encapsulation,
                     more_bytes: 0,
                     node: Arc::new(node_config(config, false)),
+                    life: LifeConfig::default(),
+                    linger: Span::ZERO,
                 });
             }
         };
@@ -151,6 +159,8 @@ impl Endpoints {
         template.path_mtu = config.path_mtu;
         template.requestor.mpr = settings.mpr;
         template.requestor.options.spacing = settings.spacing;
+        template.requestor.peer_waits =
+            settings.life.receives.is_some_and(|receives| receives.longest_wait != Some(Span::ZERO));
         template.responder.mpr_dest = settings.mpr;
         template.caps = Capabilities { trim_nack: trimming, ..Capabilities::OWN };
         if config.software.is_some() {
@@ -166,6 +176,8 @@ impl Endpoints {
         })?;
         Ok(Endpoints {
             fabric,
+            life: settings.life,
+            linger: linger_time(template.requestor.timeout),
             template: Template::Mrc(Box::new(template)),
             profiles,
             seed: config.seed,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use openmrc_transport::node::{Buffers, NodeHost, PeerId, QpId, ReceiveQueueEmpty, Route};
+use openmrc_transport::node::{Buffers, MtuProgress, NodeHost, PeerId, QpId, ReceiveQueueEmpty, Route};
 use openmrc_transport::{
     AccessError, EvEvent, Fatal, PathId, PortSet, RecvDone, SendDone, Time, TrafficClass, Transmit,
 };
@@ -10,7 +10,8 @@ use openmrc_wire::{Ev, Packet};
 
 use super::by_host::ByHost;
 use super::endpoints::Endpoints;
-use super::posts::{End, Posts};
+use super::lives::Lives;
+use super::posts::{End, PathMtu, Posts};
 use super::receive_buffers::ReceiveBuffers;
 use crate::clock::Clock;
 use crate::event::{Event, Kind, flag};
@@ -29,16 +30,21 @@ pub(super) struct Completions {
     pub done: Vec<SendDone>,
     /// Messages that have arrived whole.
     pub delivered: Vec<u32>,
+    /// Connections whose proof of the path MTU has ended, and with what.
+    pub proven: Vec<(u32, PathMtu)>,
+    /// Ends that have all they wait for and are destroyed, where ends linger.
+    pub ended: Vec<End>,
 }
 
 impl Completions {
     pub fn is_empty(&self) -> bool {
-        self.done.is_empty() && self.delivered.is_empty()
+        self.done.is_empty() && self.delivered.is_empty() && self.proven.is_empty() && self.ended.is_empty()
     }
 }
 
 /// What a host uses beside its own state.
 pub(crate) struct Common {
+    pub(super) lives: Lives,
     /// By host, if hosts are software.
     pub(super) buffers: ByHost<ReceiveBuffers>,
     pub(super) endpoints: Arc<Endpoints>,
@@ -134,7 +140,7 @@ impl NodeHost for Environment<'_> {
         if let Some(tally) = &mut self.stats.tally {
             tally.placed(index, self.plane, len);
         }
-        if message.placed == message.bytes {
+        if message.placed == message.bytes && self.common.lives.config.receives.is_none() {
             message.delivered = self.clock.now;
             self.common.completions.delivered.push(index);
         }
@@ -143,6 +149,9 @@ impl NodeHost for Environment<'_> {
 
     #[inline(never)]
     fn feedback(&mut self, qp: QpId, transmit: Transmit) {
+        if self.common.lives.lingers(End(qp.context)) {
+            self.stats.life.lingering_packets += 1;
+        }
         self.transmit(qp, &transmit);
     }
 
@@ -150,8 +159,38 @@ impl NodeHost for Environment<'_> {
         self.common.completions.done.push(done);
     }
 
-    fn recv_done(&mut self, _qp: QpId, _done: RecvDone) -> Result<(), ReceiveQueueEmpty> {
+    fn recv_done(&mut self, qp: QpId, done: RecvDone) -> Result<(), ReceiveQueueEmpty> {
+        let Some(receives) = self.common.lives.config.receives else { return Ok(()) };
+        let (connection, now) = (End(qp.context).connection(), self.clock.now);
+        let totals = &mut self.stats.life;
+        let reposted = self.common.lives.take_receive(connection, receives, now, totals);
+        let reposted = reposted.ok_or(ReceiveQueueEmpty)?;
+        self.clock.push_at_host(reposted, Kind::Receive, connection, self.host);
+        if let Some(message) = self.common.posts.messages.get_mut(done.imm as usize) {
+            message.delivered = now;
+            self.common.completions.delivered.push(done.imm);
+        }
         Ok(())
+    }
+
+    fn mtu_proven(&mut self, qp: QpId, progress: MtuProgress) {
+        let narrow = progress.narrow();
+        self.stats.life.mtu_proofs += 1;
+        let mtu = if narrow.is_empty() {
+            PathMtu::Good
+        } else {
+            self.stats.life.mtu_refused += 1;
+            let (host, peer) = (self.host, qp.peer);
+            self.stats.log(self.clock.now, LogEvent::NarrowPlanes { host, peer, narrow });
+            PathMtu::Refused
+        };
+        self.common.completions.proven.push((End(qp.context).connection(), mtu));
+    }
+
+    fn lingered(&mut self, qp: QpId) {
+        let end = End(qp.context);
+        self.common.lives.end_lingering(end, self.host);
+        self.common.posts.close(end);
     }
 
     fn path_loss(&mut self, _qp: QpId, _path: PathId, _port: u8) {

@@ -9,6 +9,7 @@
 //! environment   what a node sees of the simulation
 //! posts         messages and connections; knows nothing of queue pairs
 //! posting       messages are given to queue pairs, and completions come back
+//! lives         ends that linger after they were destroyed; receives
 //! receive_buffers  buffers of hosts that are software
 //! prefetch      loads what the events to come will need
 //! ```
@@ -17,6 +18,7 @@ mod by_host;
 mod endpoints;
 mod environment;
 mod host;
+mod lives;
 mod posting;
 mod posts;
 mod prefetch;
@@ -36,6 +38,7 @@ use self::by_host::ByHost;
 pub(crate) use self::endpoints::Endpoints;
 use self::environment::{Common, Completions, ENDPOINT, Environment};
 use self::host::SimHost;
+use self::lives::Lives;
 use self::posts::End;
 pub(crate) use self::posts::{Fate, Posts};
 use self::prefetch::Prefetcher;
@@ -72,7 +75,9 @@ impl Hosts {
         let buffers = config.software.map_or_else(ByHost::empty, |software| {
             ByHost::new(numbers, || ReceiveBuffers::new(&software, ports, full_packet))
         });
+        let lives = Lives::new(endpoints.life, posts.messages_by_connection());
         let common = Common {
+            lives,
             buffers,
             endpoints: Arc::clone(endpoints),
             posts,
@@ -84,8 +89,10 @@ impl Hosts {
 
     /// Adds the counters of queue pairs that still exist.
     pub fn add_up(&self, totals: &mut HostTotals) {
-        for (_, qp) in self.hosts.iter().flat_map(|host| host.node.iter()) {
-            qp.add_up(totals);
+        for node in self.hosts.iter().map(|host| &host.node) {
+            // The counters of queue pairs that linger were added up when they were destroyed.
+            let lingers = |slot| node.context(slot).is_some_and(|end| self.common.lives.lingers(End(end)));
+            node.iter().filter(|&(slot, _)| !lingers(slot)).for_each(|(_, qp)| qp.add_up(totals));
         }
     }
 

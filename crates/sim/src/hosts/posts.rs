@@ -36,14 +36,14 @@ impl MessageState {
         self.bytes == 0
     }
 
-    /// The work request for message number `index`, which this is.
-    pub fn work_request(&self, index: u32) -> WorkRequest {
+    /// The work request for message number `index`, which this is. If it needs a receive, it has an immediate.
+    pub fn work_request(&self, index: u32, needs_receive: bool) -> WorkRequest {
         WorkRequest {
             handle: u64::from(index),
             len: self.bytes,
             remote_va: address_of(index),
             rkey: 1,
-            imm: None,
+            imm: needs_receive.then_some(index),
             solicited: false,
         }
     }
@@ -119,8 +119,21 @@ pub(super) struct ConnectionState {
     pub ends: Connection,
     /// Messages not finished.
     pub left: u32,
-    /// Messages that are due and found the send queue full.
+    /// What is known of its path MTU.
+    pub mtu: PathMtu,
+    /// Messages that are due, and wait for the proof of the path MTU or for room in the send queue.
     pub waiting: Vec<u32>,
+}
+
+/// What a connection knows of its path MTU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum PathMtu {
+    /// It is taken for given, or proven.
+    Good,
+    /// The proof is under way.
+    InProof,
+    /// Some plane carries short packets only: the connection has failed.
+    Refused,
 }
 
 /// Bytes of a message and of a connection here, without what waits for what.
@@ -194,7 +207,7 @@ impl Posts {
         let mut connections: Vec<_> = workload
             .connections
             .iter()
-            .map(|&ends| ConnectionState { ends, left: 0, waiting: Vec::new() })
+            .map(|&ends| ConnectionState { ends, left: 0, mtu: PathMtu::Good, waiting: Vec::new() })
             .collect();
         let mut messages: Vec<_> = workload
             .tasks
@@ -235,6 +248,11 @@ impl Posts {
         let slots = vec![NOT_MADE; 2 * connections.len()];
         let plan = Arc::new(Plan { dependents, computing_time, parts });
         Posts { messages, connections, slots, plan, finished: 0 }
+    }
+
+    /// By connection: messages not finished.
+    pub(super) fn messages_by_connection(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
+        self.connections.iter().map(|connection| connection.left)
     }
 
     /// The hosts at the ends of a connection.

@@ -3,7 +3,7 @@
 use openmrc_scenario::HostTotals;
 use openmrc_transport::Pressure;
 use openmrc_transport::{
-    Fatal, Host, PortSet, PostError, Readiness, Received, Time, Transmit, Transport, WorkRequest,
+    Fatal, Host, MtuQuestion, PortSet, PostError, Readiness, Received, Time, Transmit, Transport, WorkRequest,
 };
 use openmrc_transport::{mrc, rocev2};
 
@@ -53,6 +53,9 @@ impl Transport for QueuePair {
     }
     fn retire(&mut self, now: Time, host: &mut dyn Host) {
         each!(self, qp => qp.retire(now, host))
+    }
+    fn mtu_question(&self) -> Option<MtuQuestion> {
+        each!(self, qp => qp.mtu_question())
     }
     fn receives_posted(&mut self, now: Time, host: &mut dyn Host) {
         each!(self, qp => qp.receives_posted(now, host))
@@ -124,5 +127,10 @@ impl QueuePair {
                 totals.timeouts += stats.timeouts;
             }
         }
+    }
+
+    /// Whether it answers its peer after it was destroyed: not in ERROR.
+    pub fn can_linger(&self) -> bool {
+        matches!(self, QueuePair::Mrc(qp) if qp.error().is_none())
     }
 }

@@ -37,6 +37,15 @@ pub enum LogEvent {
         /// Ports that are up there.
         up: PortSet,
     },
+    /// A proof of the path MTU has found planes that carry short packets only: the connection fails.
+    NarrowPlanes {
+        /// The host of the queue pair.
+        host: u32,
+        /// The host of its peer.
+        peer: u32,
+        /// These planes.
+        narrow: PortSet,
+    },
     /// A queue pair went to ERROR.
     Failed {
         /// The host of the queue pair.
@@ -53,6 +62,7 @@ impl LogEvent {
             LogEvent::Fault(..) | LogEvent::Routing { .. } => None,
             LogEvent::Path { host, .. }
             | LogEvent::PeerPorts { host, .. }
+            | LogEvent::NarrowPlanes { host, .. }
             | LogEvent::Failed { host, .. } => Some(host),
         }
     }

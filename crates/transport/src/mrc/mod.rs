@@ -434,6 +434,11 @@ impl Transport for QueuePair {
             psn: requestor.arrived_psn(),
             path_mtu: self.shared.config.path_mtu,
             profile: Arc::clone(paths.profile()),
+            denied: self
+                .ev_states()
+                .filter(|&(_, state)| state == EvState::Denied)
+                .map(|(path, _)| path)
+                .collect(),
             entropy_bits: paths.entropy_bits(),
         })
     }

@@ -209,7 +209,8 @@ impl<Q: Transport> Node<Q> {
 
     /// Proves that packets of the path MTU reach the peer of a queue pair, which has sent nothing yet: sends one on each
     /// port, several times if it is not answered, for about a second. A port on which the peer answers nothing at all is
-    /// not waited for once it is known to be down; the peer is asked about it. [`NodeHost::mtu_proven`] tells the end.
+    /// not waited for once it is known to be down; the peer is asked about it. Paths that the controller has switched off
+    /// are left out. [`NodeHost::mtu_proven`] tells the end, which comes early if the queue pair goes to ERROR.
     /// Returns whether the queue pair can send.
     pub fn prove_mtu(&mut self, now: Time, slot: Slot, host: &mut impl NodeHost) -> bool {
         let Some(question) = self.qp(slot).and_then(Transport::mtu_question) else { return false };
@@ -228,6 +229,11 @@ impl<Q: Transport> Node<Q> {
     #[inline]
     pub fn peer(&self, slot: Slot) -> Option<PeerId> {
         self.table.get(slot).filter(|entry| entry.qp.is_some()).map(|entry| entry.peer)
+    }
+
+    /// The driver's own name for the queue pair of a slot.
+    pub fn context(&self, slot: Slot) -> Option<u32> {
+        self.table.get(slot).map(|entry| entry.id(slot).context)
     }
 
     /// Every connected queue pair.
@@ -535,7 +541,8 @@ impl<Q: Transport> Node<Q> {
             let Some(entry) = self.table.get(slot) else { return self.mtu_proofs.forget(slot) };
             let id = entry.id(slot);
             let usable = self.ports.own().and(self.ports.of_peer(id.peer));
-            match self.mtu_proofs.advance(now, slot, usable) {
+            let question = entry.qp.as_ref().and_then(Transport::mtu_question);
+            match self.mtu_proofs.advance(now, slot, usable, question) {
                 Step::Wait => {}
                 Step::Send(packets, silent) => {
                     packets.into_iter().for_each(|transmit| host.feedback(id, transmit));

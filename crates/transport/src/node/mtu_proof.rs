@@ -50,6 +50,8 @@ struct Sent {
     ev: Ev,
     port: u8,
     is_full: bool,
+    /// Its time stamp, which an answer reflects.
+    ticks: u16,
 }
 
 /// The proof of one queue pair.
@@ -66,6 +68,14 @@ struct MtuProof {
     pause: Span,
     /// When it is looked at again.
     due: Time,
+}
+
+impl MtuQuestion {
+    /// The paths of a port that may be used, each with its number among all paths of the port.
+    fn paths_on(&self, port: u8) -> Vec<(usize, (PathId, PathEntry))> {
+        let all = (0..).zip(self.profile.entries().iter().copied()).filter(|(_, entry)| entry.port == port);
+        all.enumerate().filter(|(_, (path, _))| !self.denied.contains(path)).collect()
+    }
 }
 
 /// What happens next in a proof.
@@ -93,8 +103,11 @@ impl MtuProof {
         }
     }
 
-    /// `usable` are the ports that are up at both ends, as far as is known.
-    fn advance(&mut self, now: Time, usable: PortSet) -> Step {
+    /// `usable` are the ports that are up at both ends, as far as is known. Without a `question` the queue pair can send
+    /// no more.
+    fn advance(&mut self, now: Time, usable: PortSet, question: Option<MtuQuestion>) -> Step {
+        let Some(question) = question else { return Step::End(self.progress) };
+        self.question = question;
         if self.turns > 0 {
             self.progress.asked = self.progress.asked.and(usable);
             let is_over = now >= self.turn_ends && now.since(self.begun) > PATIENCE;
@@ -118,28 +131,36 @@ impl MtuProof {
     fn begin_turn(&mut self, now: Time, usable: PortSet) -> Vec<Transmit> {
         let turn = self.turns;
         self.turns += 1;
-        self.progress.asked = usable;
+        self.progress.asked = PortSet::EMPTY;
         let mut packets = Vec::new();
-        for port in usable.iter().filter(|&port| !self.progress.full.contains(port)) {
-            let paths: Vec<(PathId, PathEntry)> = (0..)
-                .zip(self.question.profile.entries().iter().copied())
-                .filter(|(_, e)| e.port == port)
-                .collect();
+        for port in usable.iter() {
+            let paths = self.question.paths_on(port);
+            if paths.is_empty() {
+                continue;
+            }
+            self.progress.asked = self.progress.asked.with(port);
+            if self.progress.full.contains(port) {
+                continue;
+            }
             // Late answers must not be mistaken: of the paths of a port, those with even numbers carry packets of full
             // size only, and the others short ones only.
-            let (wide, short) = (paths.len().div_ceil(2).max(1), (paths.len() / 2).max(1));
-            let choice = match paths.len() {
-                // With a single path a full packet and a short one take turns.
-                1 => vec![(turn.is_multiple_of(2), 0)],
-                _ => vec![(true, 2 * (turn % wide)), (false, 2 * (turn % short) + 1)],
+            let of_class = |odd| paths.iter().filter(move |path| path.0 % 2 == odd).map(|path| path.1);
+            let (wide, short): (Vec<_>, Vec<_>) = (of_class(0).collect(), of_class(1).collect());
+            let choice = if wide.is_empty() || short.is_empty() {
+                // A full packet and a short one take turns on a path, and their time stamps tell them apart.
+                let all = [wide, short].concat();
+                vec![(turn.is_multiple_of(2), all[turn / 2 % all.len()])]
+            } else {
+                vec![(true, wide[turn % wide.len()]), (false, short[turn % short.len()])]
             };
-            for (is_full, at) in choice {
-                let Some(&(path, entry)) = paths.get(at) else { continue };
+            for (is_full, (path, entry)) in choice {
                 let len = if is_full { self.progress.path_mtu } else { 0 };
-                let body = Body::Write(Write::duplicate(len, now.wire_ticks()));
+                // Those of full packets are odd, so that no two of different size are equal.
+                let ticks = now.wire_ticks() & !1 | u16::from(is_full);
+                let body = Body::Write(Write::duplicate(len, ticks));
                 let mut packet = Packet::new(self.question.dest_qp, self.question.psn, body);
                 (packet.payload_len, packet.ack_req) = (len, true);
-                self.sent.push(Sent { ev: entry.ev, port, is_full });
+                self.sent.push(Sent { ev: entry.ev, port, is_full, ticks });
                 let class = TrafficClass::Data;
                 packets.push(Transmit { packet, ev: entry.ev, path, port, class, payload: None });
             }
@@ -155,8 +176,9 @@ impl MtuProof {
         let bits = self.question.entropy_bits;
         let is_exact = self.sent.iter().any(|sent| sent.ev.matches(sack.entropy, bits));
         let entropy = if is_exact { sack.entropy } else { sack.entropy.swapped() };
-        for sent in self.sent.iter().filter(|sent| sent.ev.matches(entropy, bits)) {
-            let progress = &mut self.progress;
+        let sent: Vec<&Sent> = self.sent.iter().filter(|sent| sent.ev.matches(entropy, bits)).collect();
+        let progress = &mut self.progress;
+        for sent in answered(&sent, sack) {
             let ports = if sent.is_full { &mut progress.full } else { &mut progress.short };
             *ports = ports.with(sent.port);
         }
@@ -164,6 +186,19 @@ impl MtuProof {
             self.due = now;
         }
     }
+}
+
+/// Which of these packets of one entropy value a SACK answers: any, or where some of them are full and some are short the
+/// one whose time stamp it reflects. The responder adds the time for which it has held the packet.
+fn answered<'a, 's>(sent: &'a [&'s Sent], sack: &Sack) -> &'a [&'s Sent] {
+    if sent.windows(2).all(|two| two[0].is_full == two[1].is_full) {
+        return sent;
+    }
+    let latest = sent.len() - 1;
+    let held = |&at: &usize| sack.cc.timestamp.wrapping_sub(sent[at].ticks);
+    let is_reflected = sack.cc_type == Sack::CC_TYPE;
+    let at = (0..sent.len()).min_by_key(held).filter(|_| is_reflected).unwrap_or(latest);
+    &sent[at..=at]
 }
 
 /// The proofs of a node.
@@ -228,12 +263,13 @@ impl MtuProofs {
         self.proofs.iter().find(|proof| proof.due <= now).map(|proof| proof.slot)
     }
 
-    /// Goes on with the proof of a queue pair, whose ports `usable` are up. A proof that ends is forgotten.
-    pub fn advance(&mut self, now: Time, slot: Slot, usable: PortSet) -> Step {
+    /// Goes on with the proof of a queue pair, whose ports `usable` are up and which now asks this. A proof that ends is
+    /// forgotten.
+    pub fn advance(&mut self, now: Time, slot: Slot, usable: PortSet, question: Option<MtuQuestion>) -> Step {
         let Some(proof) = self.proofs.iter_mut().find(|proof| proof.slot == slot) else {
             return Step::Wait;
         };
-        let step = proof.advance(now, usable);
+        let step = proof.advance(now, usable, question);
         match step {
             Step::End(_) => self.forget(slot),
             Step::Wait | Step::Send(..) => self.find_due(),

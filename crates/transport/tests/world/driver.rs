@@ -258,6 +258,7 @@ impl<T: Subject> World<T> {
                     receive_wait: self.scenario.receive_wait,
                     waits_since: None,
                     mtu: None,
+                    mtu_ends_by: Time::NEVER,
                     retired: None,
                     is_gone: false,
                     answers_after: 0,
@@ -412,7 +413,10 @@ impl<T: Subject> World<T> {
     fn knows_all_done(&self, end: usize) -> bool {
         let peer = self.ends[end].record.peer;
         let of_peer = match &self.ends[peer].traffic {
-            Traffic::List(posts) => self.flows[peer].complete() == posts.len(),
+            Traffic::List(posts) => {
+                let immediates = posts.iter().filter(|post| post.imm.is_some()).count() as u64;
+                self.flows[peer].complete() == posts.len() && self.flows[peer].counters.received == immediates
+            }
             Traffic::Endless { .. } => false,
         };
         of_peer && self.is_finished(end) && self.ends[end].record.fatal.is_none()

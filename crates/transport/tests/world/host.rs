@@ -34,6 +34,8 @@ pub struct EndRecord {
     pub waits_since: Option<Time>,
     /// The proof of its path MTU: begun, and ended.
     pub mtu: Option<Option<MtuProgress>>,
+    /// When the proof must have ended, by the local clock.
+    pub mtu_ends_by: Time,
     /// When its application destroyed it, by the local clock, for how long it answers, and whether that is over.
     pub retired: Option<(Time, Span)>,
     pub is_gone: bool,
@@ -172,7 +174,8 @@ impl NodeHost for View<'_> {
             self.judge(end, Err("a second probe in the class of feedback".into()));
         }
         let fits = match transmit.packet.body {
-            Body::Write(_) if proves => transmit.class == TrafficClass::Data,
+            // A plane that is taken back is asked for its MTU as well.
+            Body::Write(_) if proves && transmit.class == TrafficClass::Data => true,
             Body::Write(_) => transmit.class == TrafficClass::DataNoTrim,
             Body::Probe(_) if transmit.class == TrafficClass::Data => true,
             _ => transmit.class == TrafficClass::Control && transmit.packet.payload_len == 0,
@@ -276,6 +279,10 @@ impl NodeHost for View<'_> {
         self.trace.note(now, b'M', [end as u64, full.0.into(), short.0.into()], || {
             format!("{end} knows its path MTU: {progress:?}")
         });
+        let (local, ends_by) = (self.local, self.record(qp).mtu_ends_by);
+        if local > ends_by {
+            self.judge(end, Err(format!("its proof ends at {local:?}, not by {ends_by:?}: {progress:?}")));
+        }
         if self.record(qp).mtu.replace(Some(progress)) != Some(None) {
             self.judge(end, Err(format!("proves what nobody asked: {progress:?}")));
         }

@@ -6,7 +6,7 @@ from pathlib import Path
 from openmrc import colours
 from openmrc.collectives.bench.settings import Line, Timing
 from openmrc.colours import FAINT, INK
-from openmrc.demos.style import drawing, plain
+from openmrc.pictures import drawing, plain
 
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 

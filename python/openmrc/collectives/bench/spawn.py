@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from typing import IO, Any
 
 from openmrc.collectives.bench.settings import Settings
 from openmrc.collectives.communicator import Communicator
@@ -27,7 +28,7 @@ _REFUSED = "refused: "
 _REFUSAL = 2
 """Exit code of such ranks."""
 
-Processes = list["subprocess.Popen[str]"]
+Processes = list["subprocess.Popen[Any]"]
 
 _LOOK = 0.2
 """Seconds after which processes are looked at while rank 0 prints nothing."""
@@ -126,3 +127,9 @@ def ended(processes: Processes) -> Iterator[Processes]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def last_words(errors: IO[bytes]) -> str:
+    """The last line that a process has written to its standard error, a file."""
+    errors.seek(0)
+    return (errors.read().decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]

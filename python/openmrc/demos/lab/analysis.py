@@ -24,7 +24,7 @@ _MARGIN_NS = 5_000_000
 """Data posted this shortly before a fault may still meet it."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Figures:
     """What a fault did to the flows of one transport; milliseconds since it began."""
 
@@ -38,51 +38,41 @@ class Figures:
     """The longest time from posting a piece of data to its arrival; lost datagrams do not count."""
     wait_before_ms: float | None
     """The same in the half second before the fault."""
-    hole_ms: float | None
+    hole_ms: float | None = None
     """Until the last data packet on a dead path (MRC), or the last datagram that was lost (UDP)."""
-    hole_packets: int | None
+    hole_packets: int | None = None
     """How many of those."""
-    feedback_ms: float | None
+    feedback_ms: float | None = None
     """Until the last SACK on a dead path (MRC)."""
-    feedback_packets: int | None
+    feedback_packets: int | None = None
     """How many of those."""
-    lost_at_repair: int | None
+    lost_at_repair: int | None = None
     """Datagrams lost after repair began, while routes were changed back (UDP)."""
 
 
 def figures(recording: Recording, record: FaultRecord, transport: Transport) -> Figures:
     """The figures of a fault for one transport of a recording."""
-    flows = recording.flows_of(transport)
+    flows, began, until = recording.flows_of(transport), record.began_ns, record.repaired_ns
     outages = [outage_ns(recording, flow, record) for flow in flows]
-    until = record.repaired_ns
-    waits = _longest_wait(recording, flows, record.began_ns - _MARGIN_NS, until)
-    before = _longest_wait(recording, flows, record.began_ns - _BEFORE_NS, record.began_ns - _MARGIN_NS)
-    hole = feedback = None
-    packets = feedback_packets = after = None
-    if transport == "mrc" and record.dead is not None:
-        hole = _last_ms([*record.dead.data_ns, record.own_port_last_ns or 0], record.began_ns)
-        packets = len(record.dead.data_ns)
-        feedback = _last_ms(record.dead.feedback_ns, record.began_ns)
-        feedback_packets = len(record.dead.feedback_ns)
-    elif transport == "udp":
-        lost = [moment for flow in flows for moment in recording.lost.get(flow, ())]
-        gone = [moment for moment in lost if record.began_ns <= moment < until]
-        hole = _last_ms(gone, record.began_ns)
-        packets = len(gone)
-        after = sum(until <= moment < record.over_ns for moment in lost)
-    return Figures(
+    found = Figures(
         transport=transport,
         flows=len(flows),
         flows_hit=sum(outage > 0 for outage in outages),
         outage_ms=max(outages, default=0) / 1e6,
-        wait_ms=waits,
-        wait_before_ms=before,
-        hole_ms=hole,
-        hole_packets=packets,
-        feedback_ms=feedback,
-        feedback_packets=feedback_packets,
-        lost_at_repair=after,
+        wait_ms=_longest_wait(recording, flows, began - _MARGIN_NS, until),
+        wait_before_ms=_longest_wait(recording, flows, began - _BEFORE_NS, began - _MARGIN_NS),
     )
+    if transport == "mrc" and record.dead is not None:
+        found.hole_ms = _last_ms([*record.dead.data_ns, record.own_port_last_ns or 0], began)
+        found.hole_packets = len(record.dead.data_ns)
+        found.feedback_ms = _last_ms(record.dead.feedback_ns, began)
+        found.feedback_packets = len(record.dead.feedback_ns)
+    elif transport == "udp":
+        lost = [moment for flow in flows for moment in recording.lost.get(flow, ())]
+        gone = [moment for moment in lost if began <= moment < until]
+        found.hole_ms, found.hole_packets = _last_ms(gone, began), len(gone)
+        found.lost_at_repair = sum(until <= moment < record.over_ns for moment in lost)
+    return found
 
 
 def _last_ms(moments: Sequence[int], began_ns: int) -> float:
@@ -115,9 +105,9 @@ def _longest_wait(recording: Recording, flows: Sequence[int], begin_ns: int, end
     return max(found) / 1e6 if found else None
 
 
-def as_dict(recording: Recording, transports: Sequence[Transport]) -> dict[str, Any]:
+def as_dict(recording: Recording) -> dict[str, Any]:
     """A recording for JSON: figures of every fault, and goodput over time."""
-    began = recording.began_ns
+    began, transports = recording.began_ns, recording.transports
     faults = []
     for record in recording.faults:
         row: dict[str, Any] = {

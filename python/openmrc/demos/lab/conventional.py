@@ -1,14 +1,12 @@
 """The conventional run: the same ring and the same faults over FRR, TCP and UDP."""
 
-import time
 from collections.abc import Callable, Sequence
 
-from openmrc.demos.lab.director import Log, direct
+from openmrc.demos.director import Fault
+from openmrc.demos.lab.director import LabDirector, Log
 from openmrc.demos.lab.flows import Flows
 from openmrc.demos.lab.frr import Routing, Timers, version
-from openmrc.demos.lab.mrc import WARM_UP_S
-from openmrc.demos.lab.recording import FaultRecord, Recording
-from openmrc.demos.lab.scene import Fault
+from openmrc.demos.lab.recording import Recording
 from openmrc.lab import Lab
 
 
@@ -31,30 +29,17 @@ def run(
         took = routing.wait_until_complete(lambda: tick(None))
         log(f"all routes are there {took:.1f} s after the daemons have started")
         with Flows(lab, rate_bps) as flows:
-            flows.start()
-            time.sleep(WARM_UP_S)
-            observer = _Observer(flows, routing, lambda: tick(flows.recording))
-            direct(lab, faults, observer, log, lambda: tick(flows.recording))
-            return flows.stop()
+            return _Director(lab, flows, log, tick, routing).run(faults)
 
 
-class _Observer:
+class _Director(LabDirector):
     """Waits until BGP has converged before the next fault."""
 
-    def __init__(self, flows: Flows, routing: Routing, tick: Callable[[], None]) -> None:
-        self._flows = flows
+    def __init__(
+        self, lab: Lab, flows: Flows, log: Log, tick: Callable[[Recording], None], routing: Routing
+    ) -> None:
+        super().__init__(lab, flows, log, tick)
         self._routing = routing
-        self._tick = tick
-        self.recording = flows.recording
-
-    def check(self) -> None:
-        self._flows.check()
-
-    def before(self, fault: Fault) -> None:
-        pass
-
-    def after(self, record: FaultRecord) -> None:
-        pass
 
     def settle(self) -> None:
-        self._routing.wait_until_complete(self._tick)
+        self._routing.wait_until_complete(lambda: self._tick(self.recording))

@@ -134,7 +134,7 @@ class Routing(Closable):
                     check=False,
                 )
             if done.returncode:
-                raise DeviceError(f"{daemon} at {node} did not start: {_last(said)}")
+                raise DeviceError(f"{daemon} at {node} did not start: {system.last_line(said)}")
 
     def wait_until_complete(self, check: Callable[[], None] = lambda: None) -> float:
         """Waits until every route has all its next hops; returns the seconds it took.
@@ -264,8 +264,3 @@ def _end(pid_files: list[Path]) -> None:
         while pids and time.monotonic() < deadline:
             pids = {pid for pid in pids if Path(f"/proc/{pid}").exists()}
             time.sleep(0.01)
-
-
-def _last(file: Path) -> str:
-    lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it printed no reason"

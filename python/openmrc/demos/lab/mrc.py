@@ -1,14 +1,14 @@
 """The MRC run: the ring of writes through the schedule, and what the hosts' EV events say about it."""
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from openmrc.demos.lab.director import Log, direct
+from openmrc.demos.director import Fault
+from openmrc.demos.lab.director import LabDirector, Log
 from openmrc.demos.lab.recording import Dead, Event, FaultRecord, Recording, Verdict
 from openmrc.demos.lab.ring import Ring
-from openmrc.demos.lab.scene import RING, Fault, broken_links, neighbours, pairs, paths_over
+from openmrc.demos.lab.scene import RING, broken_links, dead, neighbours, pairs, paths_over
 from openmrc.fabric import Path
 from openmrc.lab import Lab
 from openmrc.lab.tap import Tap
@@ -20,9 +20,6 @@ _Key = tuple[str, str, int]
 
 _SUSPECTED_AFTER = 2
 """A lossy path is suspected once it has been condemned this often."""
-
-WARM_UP_S = 1.0
-"""Time before the schedule begins."""
 
 
 def run(
@@ -40,23 +37,19 @@ def run(
         Error: if a queue pair broke.
     """
     with Ring(lab, rate_bps, srv6=srv6) as ring:
-        observer = _Observer(lab, ring)
+        director = _Director(lab, ring, log, tick)
         try:
-            ring.start()
-            time.sleep(WARM_UP_S)
-            direct(lab, faults, observer, log, lambda: tick(ring.recording))
-            return ring.stop()
+            return director.run(faults)
         finally:
-            observer.close()
+            director.close()
 
 
-class _Observer:
+class _Director(LabDirector):
     """Watches dead paths and collects EV events."""
 
-    def __init__(self, lab: Lab, ring: Ring) -> None:
-        self._lab = lab
+    def __init__(self, lab: Lab, ring: Ring, log: Log, tick: Callable[[Recording], None]) -> None:
+        super().__init__(lab, ring, log, tick)
         self._ring = ring
-        self.recording = ring.recording
         self._taps: list[Tap] = []
         self._streams = {(stream.src, stream.qp.qp_num): stream for stream in ring.streams}
         self._paths = {
@@ -66,18 +59,16 @@ class _Observer:
         }
         self._bad: set[_Key] = set()
 
-    def check(self) -> None:
-        self._ring.check()
-
     def before(self, fault: Fault) -> None:
         self._take_events()
-        if fault.dead:
-            self._taps = taps(self._lab, RING, broken_links(self._lab.layout, fault))
+        if dead(fault):
+            self._taps = taps(self.lab, RING, broken_links(self.lab.layout, fault))
 
     def after(self, record: FaultRecord) -> None:
+        # Without the events of now, whose paths the fault may have condemned.
         bad = set(self._bad)
-        record.events = [event for event in self._take_events() if event[0] >= record.began_ns]
-        if record.fault.dead:
+        record.events = events_since(record.began_ns, self._take_events(), bad)
+        if dead(record.fault):
             record.dead = self._read_taps(record.began_ns)
         if record.fault.kind == "port":
             host, _, port = record.fault.what.partition(":p")
@@ -85,7 +76,8 @@ class _Observer:
             last = max(row["last_tx_ns"] for row in rows if row["port"] == int(port))
             record.own_port_last_ns = max(last, record.began_ns)
         else:
-            record.verdict = self._verdict(record, bad)
+            truth = broken_links(self.lab.layout, record.fault)
+            record.verdict = judge(self._paths, truth, record, bad)
 
     def settle(self) -> None:
         self._take_events()
@@ -118,9 +110,13 @@ class _Observer:
             _note(self._bad, key, condemned)
         return found
 
-    def _verdict(self, record: FaultRecord, bad: set[_Key]) -> Verdict:
-        truth = broken_links(self._lab.layout, record.fault)
-        return judge(self._paths, truth, record, bad)
+
+def events_since(began_ns: int, events: Sequence[Event], bad: set[_Key]) -> list[Event]:
+    """The events from a moment on, of some in order of time; earlier ones change the condemned paths."""
+    for when, *key, condemned in events:
+        if when < began_ns:
+            _note(bad, key, condemned)
+    return [event for event in events if event[0] >= began_ns]
 
 
 def judge(paths: Mapping[_Key, Path], truth: set[str], record: FaultRecord, bad: set[_Key]) -> Verdict:

@@ -7,15 +7,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from openmrc.collectives.bench.spawn import ended, last_words
 from openmrc.control import Token
+from openmrc.demos.director import Fault
+from openmrc.demos.lab.director import LabDirector, Log
 from openmrc.demos.lab.ring import Ring
 from openmrc.demos.lab.run import demo_lab
-from openmrc.demos.lab.scene import RING, Fault, schedule
+from openmrc.demos.lab.scene import RING, schedule
 from openmrc.errors import DeviceError
 from openmrc.files import write_text
 from openmrc.lab import Lab
@@ -25,14 +28,11 @@ from openmrc.operate.client import Client
 from openmrc.operate.score import Injected, Score, score
 from openmrc.operate.tokens import agent_token
 
-_POLL_S = 0.1
 _START_S = 60.0
 """Until controller and agent have started, on a busy machine."""
 _REPAIR_S = 20.0
 """Until a fault is over for the controller, once it is repaired."""
 _SETTLE_S = 0.5
-
-Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,13 @@ def run(duration_s: float, rate_bps: float, log: Log, *, srv6: bool = False) -> 
             stack.enter_context(publish(context))
         ring.start()
         client = stack.enter_context(_controlled(lab, scratch, log))
-        _wait(lambda: client.status().hosts_heard == len(RING), _START_S, ring)
+        director = _Director(lab, ring, log)
+        director.wait_for(lambda: client.status().hosts_heard == len(RING), _START_S)
         # The first reports may come between the start of the ring and its first writes.
-        _wait(lambda: client.status().links["good"] > 0 and not client.faults(), _REPAIR_S, ring)
-        injected = []
-        for fault in schedule(duration_s):
-            injected.append(_go_through(lab, fault, duration_s / 5, client, ring, log))
+        director.wait_for(lambda: client.status().links["good"] > 0 and not client.faults(), _REPAIR_S)
+        faults = schedule(duration_s)
+        most_s = duration_s / len(faults)
+        injected = [_go_through(director, fault, most_s, client, log) for fault in faults]
         named = [*client.faults(over=True), *client.faults()]
         recording = ring.stop()
         return Outcome(score(injected, named), recording.pieces, recording.wrong)
@@ -88,8 +89,13 @@ def component_of(lab: Lab, fault: Fault) -> Component:
     return Component(Kind.LINK, lab.layout.link(fault.what).name)
 
 
-def _go_through(lab: Lab, fault: Fault, most_s: float, client: Client, ring: Ring, log: Log) -> Injected:
+class _Director(LabDirector):
+    tick_s = 0.1
+
+
+def _go_through(director: _Director, fault: Fault, most_s: float, client: Client, log: Log) -> Injected:
     """Makes a fault, waits until it is named, repairs it, and waits until it is over."""
+    lab = director.lab
     component = component_of(lab, fault)
     with lab.ready_to_fail(fault.what, loss=fault.loss) as fail:
         began = time.time()
@@ -102,23 +108,15 @@ def _go_through(lab: Lab, fault: Fault, most_s: float, client: Client, ring: Rin
             for each in client.faults()
         )
 
-    found = _wait(named, most_s, ring)
+    found = director.wait_for(named, most_s)
     log(f"{component} is named" if found else f"not named within {most_s:g} s")
     # Other names may follow: they count too.
-    _wait(lambda: False, _SETTLE_S, ring)
+    director.wait_for(lambda: False, _SETTLE_S)
     lab.repair(fault.what)
     ended = time.time()
-    over = _wait(lambda: not client.faults(), _REPAIR_S, ring)
+    over = director.wait_for(lambda: not client.faults(), _REPAIR_S)
     log(f"{fault.what} repaired{'' if over else f'; faults were open {_REPAIR_S:g} s later'}")
     return Injected(component, fault.loss or 1.0, began, ended, fault.title)
-
-
-def _wait(condition: Callable[[], bool], most_s: float, ring: Ring) -> bool:
-    until = time.monotonic() + most_s
-    while not (found := condition()) and time.monotonic() < until:
-        ring.check()
-        time.sleep(_POLL_S)
-    return found
 
 
 @contextlib.contextmanager
@@ -151,7 +149,7 @@ def _controlled(lab: Lab, scratch: Path, log: Log) -> Iterator[Client]:
         assert controller.stdout is not None
         address = controller.stdout.readline().decode().strip()
         if not address:
-            raise DeviceError(f"the controller did not start: {_last_line(errors)}")
+            raise DeviceError(f"the controller did not start: {last_words(errors)}")
         log(f"page: {address}#token={secret}")
         with (
             _process("agent", address, "--token-file", agents) as (agent, complaints),
@@ -159,7 +157,7 @@ def _controlled(lab: Lab, scratch: Path, log: Log) -> Iterator[Client]:
         ):
             yield client
             if agent.poll() is not None:
-                raise DeviceError(f"the agent has ended: {_last_line(complaints)}")
+                raise DeviceError(f"the agent has ended: {last_words(complaints)}")
 
 
 @contextlib.contextmanager
@@ -169,17 +167,6 @@ def _process(*arguments: object) -> Iterator[tuple[subprocess.Popen[bytes], IO[b
     with (
         tempfile.TemporaryFile() as errors,
         subprocess.Popen(line, stdout=subprocess.PIPE, stderr=errors, start_new_session=True) as process,
+        ended([process]),
     ):
-        try:
-            yield process, errors
-        finally:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-
-
-def _last_line(errors: IO[bytes]) -> str:
-    errors.seek(0)
-    return (errors.read().decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+        yield process, errors

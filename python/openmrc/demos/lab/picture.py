@@ -1,6 +1,5 @@
 """Goodput over time for both runs, one above the other, and the first moments after each fault."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,7 +7,7 @@ from openmrc import colours
 from openmrc.colours import INK
 from openmrc.demos.lab.analysis import figures
 from openmrc.demos.lab.recording import NAMES, FaultRecord, Recording, Transport
-from openmrc.demos.style import drawing, mark_fault, plain
+from openmrc.pictures import drawing, mark_fault, plain
 from openmrc.units import duration
 
 if TYPE_CHECKING:
@@ -32,31 +31,31 @@ def draw(mrc: Recording | None, conventional: Recording | None, timers: str, pat
         OSError: if the file cannot be written.
         ValueError: for a format matplotlib does not know.
     """
-    runs: list[tuple[Recording, Sequence[Transport], str]] = []
-    if mrc is not None:
-        runs.append((mrc, ("mrc",), "MRC over static SRv6 source routes"))
-    if conventional is not None:
-        runs.append((conventional, ("tcp", "udp"), f"TCP and UDP behind FRR: {timers}"))
+    titled = [
+        (mrc, "MRC over static SRv6 source routes"),
+        (conventional, f"TCP and UDP behind FRR: {timers}"),
+    ]
+    runs = [(recording, title) for recording, title in titled if recording is not None]
     faults = runs[0][0].faults
     with drawing(path, 11, 3.0 * len(runs) + 2.6) as figure:
         grid = figure.add_gridspec(len(runs) + 1, len(faults), height_ratios=[1] * len(runs) + [0.9])
-        longest = max((recording.ended_ns - recording.began_ns) / 1e9 for recording, _, _ in runs)
-        for row, (recording, transports, title) in enumerate(runs):
+        longest = max((recording.ended_ns - recording.began_ns) / 1e9 for recording, _ in runs)
+        for row, (recording, title) in enumerate(runs):
             axes = figure.add_subplot(grid[row, :])
-            _over_time(axes, recording, transports, title)
+            _over_time(axes, recording, title)
             axes.set_xlim(0, longest)
         for column, record in enumerate(faults):
             axes = figure.add_subplot(grid[len(runs), column])
-            for recording, transports, _ in runs:
-                for transport in transports:
+            for recording, _ in runs:
+                for transport in recording.transports:
                     _zoom(axes, recording, recording.faults[column], transport)
             _zoom_frame(axes, record, first=column == 0)
 
 
-def _over_time(axes: "Axes", recording: Recording, transports: Sequence[Transport], title: str) -> None:
+def _over_time(axes: "Axes", recording: Recording, title: str) -> None:
     windows = recording.windows()
     top = 0.0
-    for transport in transports:
+    for transport in recording.transports:
         flows = recording.flows_of(transport)
         axes.plot(
             [(window.middle_ns - recording.began_ns) / 1e9 for window in windows],
@@ -72,7 +71,7 @@ def _over_time(axes: "Axes", recording: Recording, transports: Sequence[Transpor
     for record in recording.faults:
         begin, end = ((moment - recording.began_ns) / 1e9 for moment in (record.began_ns, record.repaired_ns))
         lines = [record.fault.title]
-        for transport in transports:
+        for transport in recording.transports:
             found = figures(recording, record, transport)
             outage = duration(found.outage_ms) if found.flows_hit else "none"
             lines.append(f"{NAMES[transport]} outage: {outage}")

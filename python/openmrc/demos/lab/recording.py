@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from openmrc.demos.lab.scene import Fault
+from openmrc.demos.director import Fault
 from openmrc.demos.series import Series, Window
 
 Transport = Literal["mrc", "tcp", "udp"]
@@ -100,6 +100,11 @@ class Recording:
     pieces: int = 0
     """Pieces that arrived."""
     ended_ns: int = 0
+
+    @property
+    def transports(self) -> list[Transport]:
+        """What the flows are."""
+        return list(dict.fromkeys(flow.transport for flow in self.flows))
 
     def flows_of(self, transport: Transport) -> list[int]:
         """Numbers of the flows of a transport."""

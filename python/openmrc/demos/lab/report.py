@@ -1,85 +1,62 @@
 """The demo for people: progress while it runs, and the table at its end."""
 
 import time
-from collections.abc import Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from openmrc.closing import Closable
 from openmrc.demos.lab.analysis import ENOUGH, Figures, figures
 from openmrc.demos.lab.flows import congestion_control
-from openmrc.demos.lab.recording import NAMES, FaultRecord, Recording, Transport
+from openmrc.demos.lab.recording import NAMES, FaultRecord, Recording
+from openmrc.demos.screen import Screen
 from openmrc.demos.series import WINDOW_NS
 from openmrc.tables import Table
 from openmrc.units import duration
 
-_EVERY_S = 0.25
 _SHOWN_NS = 500_000_000
 
 
-class Progress(Closable):
-    """Shows what happens, and on a terminal the goodput.
-
-    Args:
-        console: Where; its status line is updated only on a terminal.
-    """
+class Progress(Screen):
+    """Shows what happens, and on a terminal the goodput."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
-        self._status = console.status("") if console.is_terminal else None
-        self._due = 0.0
+        super().__init__(console)
         self._began = time.monotonic()
         self.phase = ""
         """What is running now; printed before each line."""
-        if self._status is not None:
-            self._status.start()
 
-    def close(self) -> None:
-        """Ends the status line."""
-        if self._status is not None:
-            self._status.stop()
-
-    def log(self, what: str) -> None:
+    def log(self, line: str) -> None:
         """A line for something that happens."""
-        now = time.monotonic() - self._began
-        self._console.print(f"{now:6.1f} s  {self.phase:4}  {what}", markup=False)
+        super().log(f"{time.monotonic() - self._began:6.1f} s  {self.phase:4}  {line}")
 
     def tick(self, recording: Recording | None) -> None:
         """Updates the goodput."""
-        now = time.monotonic()
-        if self._status is None or now < self._due:
-            return
-        self._due = now + _EVERY_S
-        if recording is None or len(recording.series.time_ns) < 2:
-            self._status.update("waiting for routes")
-            return
-        series = recording.series
-        last = series.time_ns[-1]
-        parts = []
-        for transport, name in NAMES.items():
-            if flows := recording.flows_of(transport):
-                rate = series.bps(flows, last - _SHOWN_NS, last) or 0.0
-                parts.append(f"{name} {rate / 1e6:6.0f} Mb/s")
-        self._status.update("   ".join(parts))
+        self.show(lambda: Text(_goodput(recording)))
+
+
+def _goodput(recording: Recording | None) -> str:
+    if recording is None or len(recording.series.time_ns) < 2:
+        return "waiting for routes"
+    series = recording.series
+    last = series.time_ns[-1]
+    rates = {
+        transport: series.bps(recording.flows_of(transport), last - _SHOWN_NS, last) or 0.0
+        for transport in recording.transports
+    }
+    return "   ".join(f"{NAMES[transport]} {rate / 1e6:6.0f} Mb/s" for transport, rate in rates.items())
 
 
 def summary(
     mrc: Recording | None, conventional: Recording | None, timers: str, rate_bps: float
 ) -> RenderableType:
     """The table, and what a reader needs to know about it."""
-    rows: list[list[str]] = []
-    runs: list[tuple[Recording, Sequence[Transport]]] = []
-    if mrc is not None:
-        runs.append((mrc, ("mrc",)))
-    if conventional is not None:
-        runs.append((conventional, ("tcp", "udp")))
-    for number, record in enumerate(runs[0][0].faults):
-        title = record.fault.title
-        for recording, transports in runs:
-            for transport in transports:
-                found = figures(recording, recording.faults[number], transport)
-                rows.append([title, NAMES[transport], *_cells(found)])
+    runs = [each for each in (mrc, conventional) if each is not None]
+    rows = [
+        [record.fault.title, NAMES[transport], *_cells(figures(recording, record, transport))]
+        for records in zip(*(each.faults for each in runs), strict=True)
+        for recording, record in zip(runs, records, strict=True)
+        for transport in recording.transports
+    ]
     columns = ("fault", "over", "flows hit", "outage", "slowest data", "lost packets", "lost until")
     table = Table(columns, rows, left=2)
     lines: list[RenderableType] = [table, Text(_LEGEND, style="dim"), Text()]

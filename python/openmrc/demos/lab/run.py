@@ -93,13 +93,14 @@ def demo_lab(log: Callable[[str], None]) -> Iterator[Lab]:
         DeviceError: if the kernel refuses something.
     """
     system.require_root()
-    with _alone(), _interrupted_by_signals():
+    # SIGTERM and a closed terminal end the demo as Ctrl-C does: the lab is taken down.
+    with _alone(), _handling(_interrupt, signal.SIGTERM, signal.SIGHUP):
         lab = Lab.up(fabric(), progress=log)
         try:
             yield lab
         finally:
             # A second Ctrl-C must not leave half of the lab behind.
-            with _undisturbed():
+            with _handling(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 lab.down()
 
 
@@ -117,27 +118,16 @@ def _alone() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _interrupted_by_signals() -> Iterator[None]:
-    """SIGTERM and a closed terminal end the demo as Ctrl-C does: the lab is taken down."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+def _handling(handler: Callable[..., None] | signal.Handlers, *numbers: int) -> Iterator[None]:
+    """Signals have this handler."""
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, previous in before.items():
+            signal.signal(number, previous)

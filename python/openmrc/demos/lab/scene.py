@@ -1,9 +1,8 @@
 """The demo's fabric, its ring of hosts, and its schedule of faults."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
+from openmrc.demos.director import Fault
 from openmrc.fabric import Fabric, Path
 from openmrc.fabric.spec import Specification
 from openmrc.lab.layout import Layout
@@ -13,9 +12,6 @@ NAME = "demo"
 
 RING = ("h0", "h2", "h4", "h6", "h1", "h3", "h5", "h7")
 """Each writes to the next, and the last to the first: neighbours are under different T0s."""
-
-
-Kind = Literal["link", "silent", "switch", "port", "loss"]
 
 _HEALED = 0.5
 """Share of a fault's time slot after which it is repaired."""
@@ -40,44 +36,30 @@ def fabric() -> Fabric:
     )
 
 
-@dataclass(frozen=True)
-class Fault:
-    """A fault and its repair; times in seconds from the beginning of the schedule."""
-
-    kind: Kind
-    what: str
-    """The link, one of its ports, or the switch."""
-    title: str
-    begin: float
-    end: float
-    loss: float | None = None
-    """Share of packets lost, without the ports noticing."""
-
-    @property
-    def dead(self) -> bool:
-        """Whether nothing passes."""
-        return self.kind != "loss"
-
-
 def schedule(duration: float) -> list[Fault]:
     """The faults, one after the other; each lasts half of its time slot.
 
     Args:
         duration: Seconds of all slots together.
     """
-    slot = duration / 5
-
-    def fault(number: int, kind: Kind, what: str, title: str, loss: float | None = None) -> Fault:
-        begin = number * slot + slot / 8
-        return Fault(kind, what, title, begin, begin + _HEALED * slot, loss)
-
-    return [
-        fault(0, "link", "p0/t0-0:up1", "T0-T1 link cut"),
-        fault(1, "silent", "p1/t0-1:up2", "T0-T1 link silently dead", 1.0),
-        fault(2, "switch", "p0/t1-3", "T1 switch stopped"),
-        fault(3, "port", "h2:p1", "NIC port lost"),
-        fault(4, "loss", "p1/t0-2:up0", "T0-T1 link loses 1 %", 0.01),
+    faults = [
+        ("link", "T0-T1 link cut", "p0/t0-0:up1", None),
+        ("silent", "T0-T1 link silently dead", "p1/t0-1:up2", 1.0),
+        ("switch", "T1 switch stopped", "p0/t1-3", None),
+        ("port", "NIC port lost", "h2:p1", None),
+        ("loss", "T0-T1 link loses 1 %", "p1/t0-2:up0", 0.01),
     ]
+    slot = duration / len(faults)
+    return [
+        Fault(kind, title, begin, begin + _HEALED * slot, what=what, loss=loss)
+        for number, (kind, title, what, loss) in enumerate(faults)
+        for begin in [(number + 1 / 8) * slot]
+    ]
+
+
+def dead(fault: Fault) -> bool:
+    """Whether nothing passes."""
+    return fault.loss in (None, 1.0)
 
 
 def broken_links(layout: Layout, fault: Fault) -> set[str]:

@@ -78,7 +78,7 @@ def figures(outcome: Outcome) -> Figures:
     """All figures of a run."""
     seconds = (outcome.finished_ns - outcome.began_ns) / 1e9
     good = sum(digest == outcome.source_digest for digest in outcome.receiver.digests)
-    hits = {record.fault.name: record.hits for record in outcome.records}
+    hits = {record.fault.kind: record.hits for record in outcome.records}
     return Figures(
         verified=outcome.verified,
         files=good,
@@ -102,7 +102,7 @@ def _fault(outcome: Outcome, record: FaultRecord) -> FaultFigures:
     series, began = outcome.receiver.series, outcome.began_ns
     begin = record.began_ns
     end = record.ended_ns if record.ended_ns is not None else outcome.finished_ns
-    dead = record.fault.name == "plane_dead"
+    dead = record.fault.kind == "plane_dead"
 
     def gbps(since: int, until: int) -> float | None:
         bps = series.bps([VERIFIED], since, until)
@@ -115,7 +115,7 @@ def _fault(outcome: Outcome, record: FaultRecord) -> FaultFigures:
         left = (planes - 1) / planes if dead else 1.0
         dip_ms = series.longest_dip_ns([VERIFIED], begin, end, ENOUGH * left * before * 1e9) / 1e6
     return FaultFigures(
-        name=record.fault.name,
+        name=record.fault.kind,
         title=record.fault.title,
         begin_s=(begin - began) / 1e9,
         end_s=(end - began) / 1e9,

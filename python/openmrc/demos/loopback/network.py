@@ -2,12 +2,11 @@
 
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from openmrc.closing import Closable
+from openmrc.demos.director import Fault
 from openmrc.demos.loopback.receiver import Receiver
-from openmrc.demos.loopback.schedule import Fault
 from openmrc.testing import impair
 from openmrc.verbs import EvState, QueuePair
 
@@ -66,22 +65,26 @@ class BadNetwork(Closable):
         self._thread = threading.Thread(target=self._watch, name="openmrc-demo-network", daemon=True)
         self._thread.start()
 
-    def set(self, faults: Sequence[Fault]) -> None:
-        """Puts these faults in force from now on, and no others."""
-        rules = [rule for fault in faults for rule in fault.rules]
+    def begin(self, fault: Fault) -> None:
+        """Puts a fault in force besides those of now."""
+        record = FaultRecord(fault, time.monotonic_ns(), hits=[0] * len(fault.rules))
+        self.records.append(record)
+        self._set([*self._active, record])
+
+    def end(self, fault: Fault) -> None:
+        """Ends a fault."""
+        for record in self._active:
+            if record.fault is fault:
+                record.ended_ns = time.monotonic_ns()
+        self._set([record for record in self._active if record.fault is not fault])
+
+    def _set(self, active: list[FaultRecord]) -> None:
+        rules = [rule for record in active for rule in record.fault.rules]
         with self._lock:
             self._update()
-            for record in self._active:
-                if record.fault not in faults:
-                    record.ended_ns = time.monotonic_ns()
-            known = {id(record.fault): record for record in self._active}
-            self._active = [
-                known.get(id(fault)) or FaultRecord(fault, time.monotonic_ns(), hits=[0] * len(fault.rules))
-                for fault in faults
-            ]
-            self.records += [record for record in self._active if id(record.fault) not in known]
+            self._active = active
             # New rules count from zero.
-            self._before = {id(record): list(record.hits) for record in self._active}
+            self._before = {id(record): list(record.hits) for record in active}
             # A new seed each time. Otherwise the paths that lose packets would be those that are congested
             # later, and by then they are out of use.
             self._seed += 1

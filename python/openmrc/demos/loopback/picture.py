@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from openmrc import colours
 from openmrc.colours import FAILED, FAINT, IMPAIRED, INK, PAPER, SHADE
 from openmrc.demos.loopback.receiver import VERIFIED
 from openmrc.demos.loopback.run import Outcome
 from openmrc.demos.series import Window
-from openmrc.demos.style import PictureError, drawing, mark_fault, plain
+from openmrc.pictures import PictureError, drawing, headline, legend, mark_fault, plain, stack_planes
 
 try:
     from matplotlib.colors import LinearSegmentedColormap
@@ -18,7 +17,6 @@ except ImportError:  # Without matplotlib, `drawing` refuses.
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _FAULT_COLOURS = {"plane_dead": FAILED, "paths_lossy": IMPAIRED, "paths_congested": IMPAIRED}
 _HEADROOM = 1.36
@@ -40,7 +38,11 @@ def draw(outcome: Outcome, path: Path) -> None:
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=[1, 0.32])
         _throughput(above, outcome, windows)
         _paths(below, outcome)
-        _title(figure, outcome)
+        moved = outcome.sent_files * outcome.source_size
+        seconds = _seconds(outcome, outcome.finished_ns)
+        verdict = "every byte verified" if outcome.verified else "NOT every byte arrived"
+        over = f"over {len(outcome.addresses)} planes in {seconds:.1f} s"
+        headline(figure, f"{moved / 1e9:.1f} GB {over}, {verdict}", good=outcome.verified)
         above.set_xlim(0, _seconds(outcome, windows[-1].middle_ns))
 
 
@@ -54,14 +56,8 @@ def _throughput(axes: "Axes", outcome: Outcome, windows: list[Window]) -> None:
     # The plane that fails lies on top, where its absence shows best.
     order = [plane for plane in range(count) if plane != dead] + [dead]
     seconds = [_seconds(outcome, window.middle_ns) for window in windows]
-    stacked = axes.stackplot(
-        seconds,
-        [[window.bps[VERIFIED + 1 + plane] / 1e9 for window in windows] for plane in order],
-        colors=[colours.plane(plane) for plane in order],
-        edgecolor=PAPER,
-        linewidth=0.15,
-        zorder=2,
-    )
+    received_on = {plane: [window.bps[VERIFIED + 1 + plane] / 1e9 for window in windows] for plane in order}
+    stacked = stack_planes(axes, seconds, received_on, zorder=2)
     verified = [window.bps[VERIFIED] / 1e9 for window in windows]
     (line,) = axes.plot(seconds, verified, color=INK, linewidth=0.8, zorder=3)
     received = [sum(window.bps[VERIFIED + 1 :]) / 1e9 for window in windows]
@@ -73,18 +69,11 @@ def _throughput(axes: "Axes", outcome: Outcome, windows: list[Window]) -> None:
             _seconds(outcome, record.began_ns),
             _seconds(outcome, record.ended_ns or outcome.finished_ns),
             record.fault.title,
-            colour=_FAULT_COLOURS[record.fault.name],
+            colour=_FAULT_COLOURS[record.fault.kind],
             row=row,
         )
-    axes.legend(
-        [line, *reversed(stacked)],
-        ["goodput, verified", *(f"plane {plane}, received" for plane in reversed(order))],
-        loc="upper left",
-        bbox_to_anchor=(1.0, 1.0),
-        frameon=False,
-        fontsize=8,
-        labelcolor=INK,
-    )
+    names = ["goodput, verified", *(f"plane {plane}, received" for plane in reversed(order))]
+    legend(axes, [line, *reversed(stacked)], names)
     plain(axes)
 
 
@@ -112,28 +101,7 @@ def _paths(axes: "Axes", outcome: Outcome) -> None:
     axes.set_yticks(range(count), [str(plane) for plane in range(count)])
     axes.set_ylabel("plane")
     axes.set_xlabel("seconds since the first byte")
-    axes.legend(
-        [Patch(facecolor=share_bad(share), edgecolor=FAINT, linewidth=0.4) for share in (0.0, 0.5, 1.0)],
-        ["no path out of use", "half of them", "all of them"],
-        loc="upper left",
-        bbox_to_anchor=(1.0, 1.06),
-        frameon=False,
-        fontsize=8,
-        labelcolor=INK,
-    )
+    shades = [Patch(facecolor=share_bad(share), edgecolor=FAINT, linewidth=0.4) for share in (0.0, 0.5, 1.0)]
+    legend(axes, shades, ["no path out of use", "half of them", "all of them"], rise=0.06)
     plain(axes)
     axes.tick_params(axis="y", labelsize=7, length=0)
-
-
-def _title(figure: "Figure", outcome: Outcome) -> None:
-    seconds = _seconds(outcome, outcome.finished_ns)
-    moved = outcome.sent_files * outcome.source_size
-    verdict = "every byte verified" if outcome.verified else "NOT every byte arrived"
-    figure.suptitle(
-        f"{moved / 1e9:.1f} GB over {len(outcome.addresses)} planes in {seconds:.1f} s, {verdict}",
-        x=0.01,
-        ha="left",
-        fontsize=11,
-        fontweight="bold",
-        color=INK if outcome.verified else FAILED,
-    )

@@ -40,8 +40,6 @@ class Report:
     leftover: int = 0
     """Bytes after the last whole file."""
     series: Series = field(default_factory=Series)
-    transport: dict[str, int] = field(default_factory=dict)
-    causes: dict[str, int] = field(default_factory=dict)
     error: str | None = None
 
 
@@ -176,6 +174,4 @@ class _Loop:
         report = self._report
         report.leftover = self._in_file
         report.series = self._sampler.finish()
-        report.transport = self._ring.qp.stats()
-        report.causes = self._ring.context.stats()["causes"]
         return report

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from openmrc.control.tcp import wait_readable
+from openmrc.demos.director import Director, Fault
 from openmrc.demos.loopback.network import BadNetwork, FaultRecord, PathStates
 from openmrc.demos.loopback.receiver import VERIFIED, Receiver, Report, receiving
 from openmrc.demos.loopback.schedule import Schedule
@@ -58,7 +59,6 @@ class Outcome:
     records: list[FaultRecord]
     states: PathStates
     transport: dict[str, int]
-    causes: dict[str, int]
     addresses: list[str]
     error: str | None
 
@@ -93,9 +93,10 @@ def run(
         stack.callback(network.close)
         pump = _Pump(ring, source, schedule.duration)
         stack.callback(pump.stop)
-        _watch(pump, network, receiver, schedule, on_progress)
+        director = _Director(pump, network, receiver, on_progress)
+        director.direct(schedule.faults)
+        director.wait()
         pump.stop()
-        network.set([])
         network.close()
         return Outcome(
             schedule=schedule,
@@ -108,7 +109,6 @@ def run(
             records=network.records,
             states=network.states,
             transport=ring.qp.stats(),
-            causes=context.stats()["causes"],
             addresses=[address for address, _ in context.addresses],
             error=pump.error,
         )
@@ -197,40 +197,57 @@ class _Pump:
         self._ring.poll()
 
 
-def _watch(
-    pump: _Pump,
-    network: BadNetwork,
-    receiver: Receiver,
-    schedule: Schedule,
-    on_progress: Callable[[Progress], None],
-) -> None:
+class _Director(Director):
     """Changes the network on schedule and reports, until all is sent."""
-    changes = list(schedule.changes())
-    last_ns, last, _ = receiver.ask("progress")
-    next_tick = 0.0
-    events: list[str] = []
-    while pump.running:
-        seconds = (time.monotonic_ns() - pump.began_ns) / 1e9
-        while changes and changes[0][0] <= seconds:
-            _, title, faults = changes.pop(0)
-            network.set(faults)
-            events.append(title)
-        if seconds >= next_tick:
-            next_tick = seconds + 2 * _TICK
-            now_ns, counters, files = receiver.ask("progress")
-            elapsed = max(1, now_ns - last_ns)
-            rates = [(b - a) * 8 / elapsed for a, b in zip(last, counters, strict=True)]
-            on_progress(
-                Progress(
-                    seconds=seconds,
-                    verified=counters[VERIFIED],
-                    files=files,
-                    gbps=rates[VERIFIED],
-                    plane_gbps=rates[VERIFIED + 1 :],
-                    paths=network.bad_paths(),
-                    events=events,
-                )
+
+    def __init__(
+        self, pump: _Pump, network: BadNetwork, receiver: Receiver, on_progress: Callable[[Progress], None]
+    ) -> None:
+        super().__init__()
+        self._pump = pump
+        self._network = network
+        self._receiver = receiver
+        self._on_progress = on_progress
+        self._last_ns, self._last, _ = receiver.ask("progress")
+        self._next = 0.0
+        self._events: list[str] = []
+
+    @property
+    def now(self) -> float:
+        return (time.monotonic_ns() - self._pump.began_ns) / 1e9
+
+    @property
+    def running(self) -> bool:
+        return self._pump.running
+
+    def look(self, left: float) -> None:
+        seconds = self.now
+        if seconds >= self._next:
+            self._next = seconds + 2 * _TICK
+            self._report(seconds)
+        self._pump.wait(max(0.001, min(left, self._next - self.now)))
+
+    def begin(self, fault: Fault) -> None:
+        self._network.begin(fault)
+        self._events.append(fault.title)
+
+    def end(self, fault: Fault) -> None:
+        self._network.end(fault)
+        self._events.append(f"{fault.title}: over")
+
+    def _report(self, seconds: float) -> None:
+        now_ns, counters, files = self._receiver.ask("progress")
+        elapsed = max(1, now_ns - self._last_ns)
+        rates = [(b - a) * 8 / elapsed for a, b in zip(self._last, counters, strict=True)]
+        self._on_progress(
+            Progress(
+                seconds=seconds,
+                verified=counters[VERIFIED],
+                files=files,
+                gbps=rates[VERIFIED],
+                plane_gbps=rates[VERIFIED + 1 :],
+                paths=self._network.bad_paths(),
+                events=self._events,
             )
-            last_ns, last, events = now_ns, counters, []
-        due = min(next_tick, changes[0][0] if changes else next_tick)
-        pump.wait(max(0.001, due - (time.monotonic_ns() - pump.began_ns) / 1e9))
+        )
+        self._last_ns, self._last, self._events = now_ns, counters, []

@@ -1,24 +1,11 @@
 """Which faults occur when."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from openmrc.demos.director import Fault
 from openmrc.errors import ArgumentError
 from openmrc.testing import Impairment, PacketClass
-
-
-@dataclass(frozen=True)
-class Fault:
-    """Something that is wrong with the network for some time; times in seconds from the first byte."""
-
-    name: str
-    """For JSON."""
-    title: str
-    """For people."""
-    begin: float
-    end: float
-    rules: Sequence[Impairment]
-    """In force at both ends."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +16,6 @@ class Schedule:
     """Seconds; what is being sent then is completed."""
     faults: Sequence[Fault]
     dead_plane: int
-
-    def changes(self) -> Iterator[tuple[float, str, list[Fault]]]:
-        """Yields each time at which a fault begins or ends, its title, and the faults in force after it."""
-        moments = [(fault.begin, fault.title) for fault in self.faults]
-        moments += [(fault.end, f"{fault.title}: over") for fault in self.faults]
-        for moment, title in sorted(moments):
-            yield moment, title, [fault for fault in self.faults if fault.begin <= moment < fault.end]
 
 
 def standard(duration: float, planes: int) -> Schedule:

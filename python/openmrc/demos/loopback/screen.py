@@ -1,90 +1,51 @@
-"""The display of a running demo: a table that is updated on a terminal, plain lines elsewhere."""
+"""The display of a running demo, and the summary of its figures."""
 
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.table import Table as Grid
 from rich.text import Text
 
-from openmrc.closing import Closable
+from openmrc.demos import screen
 from openmrc.demos.loopback.analysis import Figures
 from openmrc.demos.loopback.run import Progress
+from openmrc.demos.screen import bar
 from openmrc.tables import Table
 from openmrc.units import size
 
-_BAR = 24
 
-
-class Screen(Closable):
-    """Where progress is shown."""
-
-    def preparing(self, what: str, done: int, total: int) -> None:
-        """Shows that the file is being made or hashed."""
-        raise NotImplementedError
-
-    def progress(self, progress: Progress) -> None:
-        """Shows the state of the run."""
-        raise NotImplementedError
-
-
-class Lines(Screen):
-    """Plain lines: every event, and the state once a second."""
+class Screen(screen.Screen):
+    """Every event as a line; the state as a table, or as a line once a second."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
+        super().__init__(console)
         self._last = 0.0  # The first report has no second before it.
+        self._most = 0.1
         self._doing = ""
 
     def preparing(self, what: str, done: int, total: int) -> None:
-        """A line for each step."""
-        if what != self._doing:
-            self._console.print(f"{what} ({size(total)})", markup=False)
+        """Shows that the file is being made or hashed."""
+        line = "" if what == self._doing else f"{what} ({size(total)})"
         self._doing = what
+        progress = Text(f"  {size(done)} of {size(total)}", "dim")
+        filled = bar(done / total if total else 1.0, "cyan")
+        self.show(lambda: Text(f"{what}  ", "dim") + filled + progress, line)
 
     def progress(self, progress: Progress) -> None:
-        """A line per event, and one per second."""
+        """Shows the state of the run."""
         for title in progress.events:
-            self._console.print(f"{progress.seconds:5.1f} s  *** {title}", markup=False)
+            self.log(f"{progress.seconds:5.1f} s  *** {title}")
+        line = ""
         if progress.seconds - self._last >= 1:
             self._last = progress.seconds
             planes = " ".join(f"{gbps:4.1f}" for gbps in progress.plane_gbps)
-            bad = sum(bad for bad, _ in progress.paths)
-            self._console.print(
-                f"{progress.seconds:5.1f} s  {progress.gbps:5.1f} Gb/s  planes {planes}  "
-                f"{bad} of {sum(total for _, total in progress.paths)} paths out",
-                markup=False,
-            )
+            bad, total = map(sum, zip(*progress.paths, strict=True))
+            line = f"{progress.seconds:5.1f} s  {progress.gbps:5.1f} Gb/s  planes {planes}  "
+            line += f"{bad} of {total} paths out"
+        self._most = max(self._most, *progress.plane_gbps)
+        self.show(lambda: self._table(progress), line)
 
-    def close(self) -> None:
-        """Nothing to end."""
-
-
-class Moving(Screen):
-    """A table that is redrawn several times a second."""
-
-    def __init__(self, console: Console) -> None:
-        self._live = Live(console=console, refresh_per_second=8, transient=True)
-        self._live.start()
-        self._console = console
-        self._events: list[tuple[float, str]] = []
-        self._most = 0.1
-
-    def preparing(self, what: str, done: int, total: int) -> None:
-        """A bar."""
-        filled = round(_BAR * done / total) if total else _BAR
-        line = Text.assemble(
-            (f"{what}  ", "dim"), ("━" * filled, "cyan"), ("━" * (_BAR - filled), "bright_black")
-        )
-        self._live.update(line.append(f"  {size(done)} of {size(total)}", "dim"))
-
-    def progress(self, progress: Progress) -> None:
-        """The table."""
-        for title in progress.events:
-            self._events.append((progress.seconds, title))
-        self._live.update(self._render(progress))
-
-    def _render(self, progress: Progress) -> RenderableType:
+    def _table(self, progress: Progress) -> RenderableType:
         head = Text.assemble(
             (f"{progress.seconds:5.1f} s", "bold"),
             "   ",
@@ -92,32 +53,18 @@ class Moving(Screen):
             f" verified   {size(progress.verified)}",
             f"   file {progress.files + 1}",
         )
-        self._most = max(self._most, *progress.plane_gbps)
         table = Grid.grid(padding=(0, 2))
         for plane, (gbps, (bad, total)) in enumerate(zip(progress.plane_gbps, progress.paths, strict=True)):
             style = "red" if total and bad == total else "yellow" if bad else "green"
-            filled = round(_BAR * gbps / self._most)
             table.add_row(
                 Text(f"plane {plane}", style="" if bad < total else "red"),
-                Text("━" * filled, style=style) + Text("━" * (_BAR - filled), style="bright_black"),
+                bar(gbps / self._most, style),
                 Text(f"{gbps:4.1f}"),
                 Text(
                     f"{bad} of {total} paths out" if bad else f"{total} paths", style=style if bad else "dim"
                 ),
             )
-        events = [
-            Text(f"{seconds:5.1f} s  {title}", style="bold yellow") for seconds, title in self._events[-6:]
-        ]
-        return Group(head, Text(), table, Text(), *events)
-
-    def close(self) -> None:
-        """Ends the live display."""
-        self._live.stop()
-
-
-def screen(console: Console) -> Screen:
-    """The display that suits the console."""
-    return Moving(console) if console.is_terminal else Lines(console)
+        return Group(head, Text(), table)
 
 
 def summary(figures: Figures) -> RenderableType:

@@ -106,14 +106,15 @@ def _job(training: Training, backend: str) -> JobFigures:
 
 def _fault(training: Training, number: int) -> FaultFigures:
     fault = training.faults[number]
-    length = fault.end - fault.begin
+    begin, end = int(fault.begin), int(fault.end)
+    length = end - begin
     times = [training.seconds(step) for step in range(training.steps)]
     return FaultFigures(
         fault.title,
-        fault.begin,
-        fault.end,
-        median(times[max(fault.begin - length, 0) + 1 : fault.begin + 1]),
-        median(times[fault.begin + 1 : fault.end + 1]),
-        max(times[fault.begin + 1 : fault.end + 2]),
-        median(times[fault.end + 1 : fault.end + 1 + length]),
+        begin,
+        end,
+        median(times[max(begin - length, 0) + 1 : begin + 1]),
+        median(times[begin + 1 : end + 1]),
+        max(times[begin + 1 : end + 2]),
+        median(times[end + 1 : end + 1 + length]),
     )

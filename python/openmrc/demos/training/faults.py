@@ -1,41 +1,14 @@
-"""Which faults occur while the model trains, and how they are made: on loopback planes and in the lab."""
+"""Which faults occur while the model trains, in steps: on loopback planes and in the lab."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
-
+from openmrc.demos.director import Fault
 from openmrc.errors import ArgumentError
 from openmrc.testing import Impairment
 
-Kind = Literal["flap", "silent", "switch", "port"]
-
-FLAP_PERIOD_S = 0.3
-"""A link that flaps changes its state after this time."""
 _FIRST, _SLOT, _LENGTH = 0.12, 0.22, 0.11
 """Shares of all steps: when the first fault begins, from one to the next, how long one lasts."""
 MIN_STEPS = 40
 """Fewer steps leave no time between faults."""
 MIN_PLANES = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A fault and its repair, in steps of the training."""
-
-    kind: Kind
-    title: str
-    begin: int
-    """It happens when this step has ended ..."""
-    end: int
-    """... and is repaired when this one has."""
-    what: str = ""
-    """In the lab: the link, one of its ports, or the switch."""
-    loss: float | None = None
-    """In the lab: the link loses this share of packets, and its ports do not notice; ``None``: it is cut."""
-    ranks: Sequence[int] | None = None
-    """On loopback: ranks whose packets the rules apply to; ``None``: all."""
-    rules: Sequence[Impairment] = ()
-    """On loopback: what happens to them."""
 
 
 def _times(number: int, steps: int) -> tuple[int, int]:

@@ -1,16 +1,18 @@
 """The ranks of a training job as processes, here or in the hosts of a lab."""
 
-import contextlib
 import os
 import selectors
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from typing import IO
 
 from openmrc.closing import Closable
+from openmrc.collectives.bench.spawn import Place, ended, last_words
+from openmrc.collectives.rendezvous import local_ranks
 from openmrc.demos.training.settings import (
     VARIABLE,
     EndReport,
@@ -21,18 +23,6 @@ from openmrc.demos.training.settings import (
 )
 from openmrc.errors import Error
 from openmrc.testing import Impairment
-
-_GRACE_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a rank runs."""
-
-    prefix: Sequence[str] = ()
-    """Begin of its command, such as ``ip netns exec``."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """What it needs besides the job's variables."""
 
 
 @dataclass
@@ -48,48 +38,33 @@ class Job(Closable):
 
     Args:
         settings: What it trains.
-        places: One for each rank.
-        master: Address and port at which rank 0 serves torch's store.
+        places: One for each rank. In a lab, their variables say where rank 0 serves torch's store.
     """
 
-    def __init__(self, settings: JobSettings, places: Sequence[Place], master: tuple[str, int]) -> None:
-        self._selector = selectors.DefaultSelector()
+    def __init__(self, settings: JobSettings, places: Sequence[Place]) -> None:
+        variables = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", VARIABLE: settings.to_json()}
         self._ranks: list[_Rank] = []
-        try:
-            for rank, place in enumerate(places):
-                self._ranks.append(self._start(rank, len(places), place, settings, master))
-        except BaseException:
-            self.close()
-            raise
-
-    def _start(
-        self, rank: int, size: int, place: Place, settings: JobSettings, master: tuple[str, int]
-    ) -> _Rank:
-        variables = {
-            **os.environ,
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": str(size),
-            "MASTER_ADDR": master[0],
-            "MASTER_PORT": str(master[1]),
-            "OMP_NUM_THREADS": "1",
-            "TORCH_CPP_LOG_LEVEL": "ERROR",
-            VARIABLE: settings.to_json(),
-            **place.environment,
-        }
-        errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the rank
-        process = subprocess.Popen(
-            [*place.prefix, sys.executable, "-m", "openmrc.demos.training.worker"],
-            env=variables,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-        )
-        found = _Rank(process, errors)
-        assert process.stdout is not None
-        os.set_blocking(process.stdout.fileno(), False)
-        self._selector.register(process.stdout, selectors.EVENT_READ, (rank, found))
-        return found
+        with ExitStack() as stack:
+            self._selector = stack.enter_context(selectors.DefaultSelector())
+            files = stack.enter_context(ExitStack())
+            processes = stack.enter_context(ended([]))
+            for number, (job, place) in enumerate(zip(local_ranks(len(places)), places, strict=True)):
+                errors = files.enter_context(tempfile.TemporaryFile())
+                process = subprocess.Popen(
+                    [*place.prefix, sys.executable, "-m", "openmrc.demos.training.worker"],
+                    env={**os.environ, **job, **variables, **place.environment},
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                )
+                processes.append(process)
+                files.callback(_close, process)
+                rank = _Rank(process, errors)
+                self._ranks.append(rank)
+                assert process.stdout is not None
+                os.set_blocking(process.stdout.fileno(), False)
+                self._selector.register(process.stdout, selectors.EVENT_READ, (number, rank))
+            self._stack = stack.pop_all()
 
     @property
     def running(self) -> bool:
@@ -111,7 +86,7 @@ class Job(Closable):
                 rank.ended = True
                 if rank.process.wait():
                     raise Error(
-                        f"rank {number} ended with {rank.process.returncode}: {_last_words(rank.errors)}"
+                        f"rank {number} ended with {rank.process.returncode}: {last_words(rank.errors)}"
                     )
                 continue
             *lines, rank.unread = (rank.unread + data).split(b"\n")
@@ -123,30 +98,17 @@ class Job(Closable):
         pipe = self._ranks[rank].process.stdin
         assert pipe is not None
         # A rank that has ended has no network; `poll` says why it has ended.
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             pipe.write(encode_rules(rules, seed).encode() + b"\n")
             pipe.flush()
 
     def close(self) -> None:
         """Ends all ranks. Closing twice is harmless."""
-        for rank in self._ranks:
-            if rank.process.poll() is None:
-                rank.process.terminate()
-        for rank in self._ranks:
-            try:
-                rank.process.wait(_GRACE_S)
-            except subprocess.TimeoutExpired:
-                rank.process.kill()
-                rank.process.wait()
-            for pipe in (rank.process.stdin, rank.process.stdout, rank.errors):
-                with contextlib.suppress(OSError):
-                    if pipe is not None:
-                        pipe.close()
-        self._selector.close()
-        self._ranks = []
+        self._stack.close()
 
 
-def _last_words(file: IO[bytes]) -> str:
-    file.seek(0)
-    lines = file.read().decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+def _close(process: "subprocess.Popen[bytes]") -> None:
+    for pipe in (process.stdin, process.stdout):
+        with suppress(OSError):
+            if pipe is not None:
+                pipe.close()

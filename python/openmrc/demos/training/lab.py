@@ -3,28 +3,27 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from openmrc.collectives.bench import Place
+from openmrc.demos.director import Fault
 from openmrc.demos.lab import frr
 from openmrc.demos.lab.run import demo_lab
 from openmrc.demos.lab.scene import RING
 from openmrc.demos.training.faults import in_lab
-from openmrc.demos.training.job import Job, Place
-from openmrc.demos.training.network import LabNetwork, NoNetwork
-from openmrc.demos.training.run import Outcome, Progress, Settings, Training, watch
+from openmrc.demos.training.job import Job
+from openmrc.demos.training.run import OnProgress, Outcome, Settings, Training, train_once
 from openmrc.demos.training.settings import Backend
 from openmrc.lab import Lab, system
 
-_STORE_PORT = 29500
+_STORE_PORT = "29500"
 _INTERFACE = "gloo0"
 
 
-def run_in_lab(
-    settings: Settings, on_progress: Callable[[Progress], None], log: Callable[[str], None]
-) -> Outcome:
+def run_in_lab(settings: Settings, on_progress: OnProgress, log: Callable[[str], None]) -> Outcome:
     """Brings the lab up, runs all jobs, and takes it down.
 
     Args:
         settings: What a user chose. Planes are those of the fabric.
-        on_progress: Called after each step.
+        on_progress: Called with the progress.
         log: Called with what happens between the jobs.
 
     Raises:
@@ -39,19 +38,24 @@ def run_in_lab(
     remark = None
     with demo_lab(log) as lab:
 
-        def train(name: str, backend: Backend, master: str, *, disturbed: bool) -> Training:
+        def train(name: str, backend: Backend, faults: list[Fault]) -> Training:
             # Torch's own processes speak to the store over the lab as well.
-            variables = {"GLOO_SOCKET_IFNAME": _INTERFACE} if backend == "gloo" else {}
+            master = lab.addresses(hosts[0])[0] if backend == "mrc" else frr.loopback(hosts[0])
+            variables = {"MASTER_ADDR": master, "MASTER_PORT": _STORE_PORT}
+            if backend == "gloo":
+                variables["GLOO_SOCKET_IFNAME"] = _INTERFACE
             places = [Place(system.inside(lab.namespace(host)), variables) for host in hosts]
-            training = Training(name, faults if disturbed else [], [[] for _ in hosts])
-            traced = backend == "mrc" and not disturbed
-            with Job(settings.job(backend, traced=traced), places, (master, _STORE_PORT)) as job:
-                network = LabNetwork(lab) if disturbed else NoNetwork()
-                return watch(job, training, settings, network, on_progress)
+            return train_once(settings, places, change, on_progress, name, backend, faults)
 
-        first = lab.addresses(hosts[0])[0]
-        undisturbed = train("undisturbed", "mrc", first, disturbed=False)
-        ours = train("faults", "mrc", first, disturbed=True)
+        def change(_: Job, fault: Fault, down: bool) -> None:
+            if down:
+                with lab.ready_to_fail(fault.what, loss=fault.loss) as fail:
+                    fail()
+            else:
+                lab.repair(fault.what)
+
+        undisturbed = train("undisturbed", "mrc", [])
+        ours = train("faults", "mrc", faults)
         gloo = gloo_faults = None
         missing = frr.why_not() if settings.gloo else None
         if missing:
@@ -60,9 +64,8 @@ def run_in_lab(
             timers = frr.Timers()
             log(f"FRR {frr.version()} at {len(lab.layout.nodes)} nodes, {timers.described}")
             with _routed(lab, timers):
-                first = frr.loopback(hosts[0])
-                gloo = train("gloo", "gloo", first, disturbed=False)
-                gloo_faults = train("gloo faults", "gloo", first, disturbed=True)
+                gloo = train("gloo", "gloo", [])
+                gloo_faults = train("gloo faults", "gloo", faults)
     return Outcome(settings, undisturbed, ours, gloo, gloo_faults, lab=True, remark=remark)
 
 

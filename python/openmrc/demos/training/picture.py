@@ -4,13 +4,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from openmrc import colours
-from openmrc.colours import FAILED, FAINT, INK, PAPER
-from openmrc.demos.style import drawing, mark_fault, plain
+from openmrc.colours import FAINT
 from openmrc.demos.training.run import Outcome, Training
+from openmrc.pictures import drawing, headline, legend, mark_fault, plain, shade_fault, stack_planes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _UNDISTURBED, _OURS = FAINT, colours.series(0)
 _HEADROOM = 1.25
@@ -30,7 +29,12 @@ def draw(outcome: Outcome, path: Path) -> None:
         _losses(losses, outcome)
         _times(times, outcome)
         _planes(planes, outcome.faults)
-        _title(figure, outcome)
+        verdict = "the losses equal the undisturbed run's, bit for bit"
+        if not outcome.same:
+            verdict = "NOT the losses of the undisturbed run"
+        ranks = len(outcome.faults.reports)
+        title = f"Training on {ranks} ranks while the network fails: {verdict}"
+        headline(figure, title, good=outcome.same)
         losses.set_xlim(0, outcome.faults.steps - 1)
 
 
@@ -45,7 +49,7 @@ def _losses(axes: "Axes", outcome: Outcome) -> None:
     axes.set_ylabel("loss, nats a byte")
     for number, fault in enumerate(outcome.faults.faults):
         mark_fault(axes, fault.begin, fault.end, fault.title, row=number)
-    _legend(axes)
+    legend(axes)
     plain(axes)
 
 
@@ -72,52 +76,21 @@ def _times(axes: "Axes", outcome: Outcome) -> None:
         axes.set_ylim(0, 1.1 * slow)
     axes.set_ylabel("ms a step")
     for fault in outcome.faults.faults:
-        axes.axvspan(fault.begin, fault.end, color=FAILED, alpha=0.09, linewidth=0, zorder=0)
-    _legend(axes)
+        shade_fault(axes, fault.begin, fault.end)
+    legend(axes)
     plain(axes)
 
 
 def _planes(axes: "Axes", training: Training) -> None:
     rows = [training.plane_bytes(step) for step in range(training.steps)]
     count = len(rows[0])
-    axes.stackplot(
-        range(training.steps),
-        [[row[plane] / 1e6 for row in rows] for plane in range(count)],
-        colors=[colours.plane(plane) for plane in range(count)],
-        labels=[f"plane {plane}" for plane in range(count)],
-        edgecolor=PAPER,
-        linewidth=0.15,
-        step="mid",
-    )
+    megabytes = {plane: [row[plane] / 1e6 for row in rows] for plane in range(count)}
+    names = [f"plane {plane}" for plane in range(count)]
+    stack_planes(axes, range(training.steps), megabytes, labels=names, step="mid")
     axes.set_ylim(0, 1.1 * max(sum(row) for row in rows[1:]) / 1e6)
     axes.set_ylabel("MB sent a step")
     axes.set_xlabel("step")
     for fault in training.faults:
-        axes.axvspan(fault.begin, fault.end, color=FAILED, alpha=0.09, linewidth=0, zorder=3)
-    _legend(axes, reverse=True)
+        shade_fault(axes, fault.begin, fault.end, zorder=3)
+    legend(axes, reverse=True)
     plain(axes)
-
-
-def _legend(axes: "Axes", *, reverse: bool = False) -> None:
-    axes.legend(
-        loc="upper left",
-        bbox_to_anchor=(1.0, 1.0),
-        frameon=False,
-        fontsize=8,
-        labelcolor=INK,
-        reverse=reverse,
-    )
-
-
-def _title(figure: "Figure", outcome: Outcome) -> None:
-    verdict = "the losses equal the undisturbed run's, bit for bit"
-    if not outcome.same:
-        verdict = "NOT the losses of the undisturbed run"
-    figure.suptitle(
-        f"Training on {len(outcome.faults.reports)} ranks while the network fails: {verdict}",
-        x=0.01,
-        ha="left",
-        fontsize=11,
-        fontweight="bold",
-        color=INK if outcome.same else FAILED,
-    )

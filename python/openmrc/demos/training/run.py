@@ -1,15 +1,16 @@
 """The whole demo: the undisturbed job, the same job while the network fails, and the same over gloo."""
 
-import socket
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from math import inf
 from statistics import median
 
-from openmrc.demos.training import faults as schedules
-from openmrc.demos.training.faults import FLAP_PERIOD_S, Fault
-from openmrc.demos.training.job import Job, Place
-from openmrc.demos.training.network import Director, LoopbackNetwork, Network, NoNetwork
+from openmrc.collectives.bench import Place
+from openmrc.demos.director import Director, Fault
+from openmrc.demos.training.faults import on_loopback
+from openmrc.demos.training.job import Job
 from openmrc.demos.training.settings import HEADS, Backend, EndReport, JobSettings, StepReport
 from openmrc.errors import ArgumentError
 from openmrc.verbs.device import LOOPBACK_PLANES
@@ -17,22 +18,15 @@ from openmrc.verbs.device import LOOPBACK_PLANES
 _TICK_S = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+@dataclass(frozen=True, kw_only=True)
+class Settings(JobSettings):
     """What a user chooses."""
 
     ranks: int = 4
-    steps: int = JobSettings.steps
     planes: int = LOOPBACK_PLANES
     """On loopback."""
-    fsdp: bool = JobSettings.fsdp
-    layers: int = JobSettings.layers
-    width: int = JobSettings.width
-    batch: int = JobSettings.batch
     gloo: bool = True
     """Whether the job runs over gloo too."""
-    trace: str | None = None
-    """Begin of the names of the traces of the undisturbed job."""
 
     def __post_init__(self) -> None:
         if self.width % HEADS:
@@ -112,6 +106,8 @@ class Progress:
     """The state of a job, for a display."""
 
     training: Training
+    done: int
+    """Steps that are reported."""
     steps: int
     """That it will have."""
     event: str | None
@@ -144,75 +140,130 @@ class Outcome:
         ]
 
 
-def run(settings: Settings, on_progress: Callable[[Progress], None]) -> Outcome:
+Change = Callable[[Job, Fault, bool], None]
+"""Makes a fault under a job if the flag is set, or repairs it."""
+OnProgress = Callable[[Progress], None]
+"""Called after each step, and with each fault and repair."""
+
+
+def run(settings: Settings, on_progress: OnProgress) -> Outcome:
     """Runs all jobs on loopback, one after the other.
 
     Raises:
         ArgumentError: if there are too few steps or planes.
         Error: if a rank fails.
     """
-    faults = schedules.on_loopback(settings.steps, settings.planes, settings.ranks)
+    faults = on_loopback(settings.steps, settings.planes, settings.ranks)
     variables = {"OPENMRC_SHARED_MEMORY": "0", "OPENMRC_PLANES": str(settings.planes)}
     places = [Place(environment=variables)] * settings.ranks
 
-    def job(backend: Backend, *, traced: bool = False) -> Job:
-        return Job(settings.job(backend, traced=traced), places, ("127.0.0.1", _free_port()))
+    def change(job: Job, fault: Fault, down: bool) -> None:
+        # The rules are in force some milliseconds later.
+        for rank in range(settings.ranks) if fault.ranks is None else fault.ranks:
+            job.impair(rank, fault.rules if down else (), faults.index(fault))
 
-    def undisturbed(name: str, backend: Backend) -> Training:
-        with job(backend, traced=backend == "mrc") as ranks:
-            return watch(ranks, Training(name, [], _rows(settings)), settings, NoNetwork(), on_progress)
-
-    calm = undisturbed("undisturbed", "mrc")
-    with job("mrc") as ranks:
-        network = LoopbackNetwork(ranks, settings.ranks)
-        disturbed = watch(ranks, Training("faults", faults, _rows(settings)), settings, network, on_progress)
-    gloo = undisturbed("gloo", "gloo") if settings.gloo else None
+    train = partial(train_once, settings, places, change, on_progress)
+    calm = train("undisturbed", "mrc", [])
+    disturbed = train("faults", "mrc", faults)
+    gloo = train("gloo", "gloo", []) if settings.gloo else None
     return Outcome(settings, calm, disturbed, gloo)
 
 
-def watch(
-    job: Job,
-    training: Training,
+def train_once(
     settings: Settings,
-    network: Network,
-    on_progress: Callable[[Progress], None],
+    places: Sequence[Place],
+    change: Change,
+    on_progress: OnProgress,
+    name: str,
+    backend: Backend,
+    faults: list[Fault],
 ) -> Training:
-    """Follows a job to its end, and makes its faults.
+    """Runs one job to its end, with faults.
+
+    Args:
+        settings: What a user chose.
+        places: Where its ranks run.
+        change: Makes and repairs a fault.
+        on_progress: Called with the progress.
+        name: Of the training.
+        backend: What it communicates over.
+        faults: In steps.
 
     Raises:
         Error: if a rank fails.
     """
-    with _directed(Director(training.faults, network, FLAP_PERIOD_S)) as director:
-        done = 0
-        while job.running:
-            wait = director.wait
-            for report in job.poll(_TICK_S if wait is None else min(wait, _TICK_S)):
-                if isinstance(report, EndReport):
-                    training.ends.append(report)
-                else:
-                    training.reports[report.rank].append(report)
-            director.tick()
-            while done < training.steps:
-                event = director.ended(done)
-                done += 1
-                on_progress(Progress(training, settings.steps, event, director.active))
+    training = Training(name, faults, [[] for _ in places])
+    traced = backend == "mrc" and not faults
+    with Job(settings.job(backend, traced=traced), places) as job:
+        director = TrainingDirector(job, training, settings.steps, change, on_progress)
+        director.direct(faults)
+        director.wait()
     training.ends.sort(key=lambda end: end.rank)
     return training
 
 
-@contextmanager
-def _directed(director: Director) -> Iterator[Director]:
-    try:
-        yield director
-    finally:
-        director.finish()
+class TrainingDirector(Director):
+    """Follows a job; time is the last step that all ranks have ended."""
 
+    flap_period_s = 0.3
+    """A link that flaps changes its state after this time."""
 
-def _rows(settings: Settings) -> list[list[StepReport]]:
-    return [[] for _ in range(settings.ranks)]
+    def __init__(
+        self, job: Job, training: Training, steps: int, change: Change, on_progress: OnProgress
+    ) -> None:
+        super().__init__()
+        self._job = job
+        self._training = training
+        self._steps = steps
+        self._apply = change
+        self._on_progress = on_progress
+        self._done = 0
+        self._down = False
+        self._flap = inf
+        """When a link that flaps changes its state."""
 
+    @property
+    def now(self) -> float:
+        """The last step."""
+        return self._done - 1
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    @property
+    def running(self) -> bool:
+        """Whether a rank runs, or a step has not been shown."""
+        return self._job.running or self._done < self._training.steps
+
+    def look(self, left: float) -> None:
+        """Shows one step, or waits for the next; meanwhile a link may flap."""
+        if self._done < self._training.steps:
+            self._done += 1
+            self._show()
+            return
+        for report in self._job.poll(min(_TICK_S, max(0.0, self._flap - time.monotonic()))):
+            if isinstance(report, EndReport):
+                self._training.ends.append(report)
+            else:
+                self._training.reports[report.rank].append(report)
+        if time.monotonic() >= self._flap:
+            self._change(self.broken[0], down=not self._down)
+
+    def begin(self, fault: Fault) -> None:
+        """Makes it, and shows it."""
+        self._change(fault, down=True)
+        self._show(fault.title)
+
+    def end(self, fault: Fault) -> None:
+        """Repairs it unless it is a link that is up at the moment."""
+        if self._down:
+            self._change(fault, down=False)
+        self._flap = inf
+        self._show(f"{fault.title}: repaired")
+
+    def _change(self, fault: Fault, *, down: bool) -> None:
+        self._apply(self._job, fault, down)
+        self._down = down
+        if fault.kind == "flap":
+            self._flap = time.monotonic() + self.flap_period_s
+
+    def _show(self, event: str | None = None) -> None:
+        active = self.broken[0] if self.broken else None
+        self._on_progress(Progress(self._training, self._done, self._steps, event, active))

@@ -1,16 +1,15 @@
-"""The display of a training job, a table on a terminal and plain lines elsewhere, and the summary."""
+"""The display of a training job, and the summary of a run."""
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
+from rich.console import Group, RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
-from openmrc.closing import Closable
+from openmrc.demos import screen
+from openmrc.demos.screen import bar
 from openmrc.demos.training.analysis import Figures
 from openmrc.demos.training.run import Progress, Training
 from openmrc.tables import Table
 
-_BAR = 24
 _CURVE = " ▁▂▃▄▅▆▇█"
 _CURVE_WIDTH = 60
 _NAMES = {
@@ -21,99 +20,46 @@ _NAMES = {
 }
 
 
-class Screen(Closable):
-    """Where progress is shown."""
+class Screen(screen.Screen):
+    """Every event as a line; the state as a table, or as a line for one step in ten."""
 
     def progress(self, progress: Progress) -> None:
-        """Shows that a step has ended."""
-        raise NotImplementedError
-
-    def log(self, what: str) -> None:
-        """Shows what happens between the jobs."""
-        raise NotImplementedError
-
-
-class Lines(Screen):
-    """Plain lines: every event, and one step in ten."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    def progress(self, progress: Progress) -> None:
-        """A line per event, and per tenth step."""
-        training, step = progress.training, progress.training.steps - 1
+        """Shows the state of a job."""
+        training, step = progress.training, progress.done - 1
+        title, line = _title(training), ""
         if progress.event:
-            self._console.print(f"{_title(training):12} step {step:4}  *** {progress.event}", markup=False)
-        if step % 10 == 0 or step == progress.steps - 1:
-            self._console.print(
-                f"{_title(training):12} step {step:4} of {progress.steps}  loss {_loss(training, step):.4f}"
-                f"  {training.seconds(step) * 1e3:6.0f} ms  {_planes_line(training, step)}",
-                markup=False,
+            self.log(f"{title:12} step {step:4}  *** {progress.event}")
+        elif step % 10 == 0 or step == progress.steps - 1:
+            line = (
+                f"{title:12} step {step:4} of {progress.steps}  loss {_loss(training, step):.4f}"
+                f"  {training.seconds(step) * 1e3:6.0f} ms  {_planes_line(training, step)}"
             )
-
-    def log(self, what: str) -> None:
-        """A line."""
-        self._console.print(what, markup=False)
-
-    def close(self) -> None:
-        """Nothing to end."""
+        self.show(lambda: _table(progress), line)
 
 
-class Moving(Screen):
-    """A table that is redrawn several times a second."""
-
-    def __init__(self, console: Console) -> None:
-        self._live = Live(console=console, refresh_per_second=8, transient=True)
-        self._live.start()
-        self._events: list[str] = []
-        self._name = ""
-
-    def progress(self, progress: Progress) -> None:
-        """The table."""
-        if progress.training.name != self._name:
-            self._name, self._events = progress.training.name, []
-        if progress.event:
-            self._events.append(f"step {progress.training.steps - 1:4}  {progress.event}")
-        self._live.update(self._render(progress))
-
-    def log(self, what: str) -> None:
-        """A line in the place of the table."""
-        self._live.update(Text(what, "dim"))
-
-    def _render(self, progress: Progress) -> RenderableType:
-        training, step = progress.training, progress.training.steps - 1
-        head = Text.assemble(
-            (f"{_title(training):12}", "bold"),
-            f" step {step + 1} of {progress.steps}   loss ",
-            (f"{_loss(training, step):.4f}", "bold green"),
-            f"   {training.seconds(step) * 1e3:.0f} ms a step",
+def _table(progress: Progress) -> RenderableType:
+    training, step = progress.training, progress.done - 1
+    head = Text.assemble(
+        (f"{_title(training):12}", "bold"),
+        f" step {step + 1} of {progress.steps}   loss ",
+        (f"{_loss(training, step):.4f}", "bold green"),
+        f"   {training.seconds(step) * 1e3:.0f} ms a step",
+    )
+    broken = Text("nothing is broken", "dim")
+    if progress.active is not None:
+        broken = Text(f"broken: {progress.active.title}", "bold red")
+    planes = Grid.grid(padding=(0, 2))
+    sent, out = training.plane_bytes(step), training.paths_out(step)
+    most = max(sent, default=0) or 1
+    for plane, (count, bad) in enumerate(zip(sent, out, strict=True)):
+        style = "yellow" if bad else "green"
+        planes.add_row(
+            f"plane {plane}",
+            bar(count / most, style),
+            f"{count / 1e6:5.1f} MB",
+            Text(f"{bad} paths out of use", style) if bad else Text(""),
         )
-        broken = Text("nothing is broken", "dim")
-        if progress.active is not None:
-            broken = Text(f"broken: {progress.active.title}", "bold red")
-        planes = Grid.grid(padding=(0, 2))
-        sent, out = training.plane_bytes(step), training.paths_out(step)
-        most = max(sent, default=0) or 1
-        for plane, (count, bad) in enumerate(zip(sent, out, strict=True)):
-            filled = round(_BAR * count / most)
-            style = "yellow" if bad else "green"
-            planes.add_row(
-                f"plane {plane}",
-                Text("━" * filled, style) + Text("━" * (_BAR - filled), "bright_black"),
-                f"{count / 1e6:5.1f} MB",
-                Text(f"{bad} paths out of use", style) if bad else Text(""),
-            )
-        events = [Text(event, "yellow") for event in self._events[-4:]]
-        return Group(head, Text(_curve(training), "green"), broken, Text(), planes, *events)
-
-    def close(self) -> None:
-        """Ends the live display."""
-        self._live.stop()
-
-
-def screen(console: Console) -> Screen:
-    """The display that suits the console."""
-    return Moving(console) if console.is_terminal else Lines(console)
+    return Group(head, Text(_curve(training), "green"), broken, Text(), planes)
 
 
 def _title(training: Training) -> str:

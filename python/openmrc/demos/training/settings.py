@@ -93,14 +93,6 @@ def encode_rules(rules: Sequence[Impairment], seed: int) -> str:
 def decode_rules(line: str) -> tuple[list[Impairment], int]:
     """Reads :func:`encode_rules`."""
     fields: dict[str, Any] = json.loads(line)
-    rules = [
-        Impairment(
-            **{
-                **rule,
-                "kind": ImpairmentKind(rule["kind"]),
-                "packet_class": PacketClass(rule["packet_class"]),
-            }
-        )
-        for rule in fields["rules"]
-    ]
-    return rules, fields["seed"]
+    for rule in fields["rules"]:
+        rule["kind"], rule["packet_class"] = ImpairmentKind(rule["kind"]), PacketClass(rule["packet_class"])
+    return [Impairment(**rule) for rule in fields["rules"]], fields["seed"]

@@ -14,6 +14,7 @@ from openmrc.sim.scenario.faults import (
     RandomFailures,
     Reboot,
     Slow,
+    SmallMtu,
     Transceiver,
 )
 from openmrc.sim.scenario.network import Cables, Network, Nic, Pfc, Software, Switch, Topology
@@ -30,7 +31,7 @@ from openmrc.sim.scenario.traffic import (
     Traffic,
     Training,
 )
-from openmrc.sim.scenario.transport import Adaptive, Dcqcn, Mrc, Rocev2, Transport, Uet
+from openmrc.sim.scenario.transport import Adaptive, Dcqcn, Mrc, Receives, Rocev2, Transport, Uet
 from openmrc.sim.scenario.whole import Scenario, load
 
 __all__ = [
@@ -58,11 +59,13 @@ __all__ = [
     "RandomFailures",
     "RandomTraffic",
     "Reboot",
+    "Receives",
     "Record",
     "Recorded",
     "Rocev2",
     "Scenario",
     "Slow",
+    "SmallMtu",
     "Software",
     "Switch",
     "Topology",

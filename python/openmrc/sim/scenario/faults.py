@@ -58,6 +58,14 @@ class Slow(_Once):
     """What is left of the rate."""
 
 
+class SmallMtu(_Once):
+    """Longer packets are lost without a word; shorter and trimmed ones pass."""
+
+    kind: Literal["mtu"] = "mtu"
+    bytes: StrictInt
+    """Longest IP packet that passes, from its outermost IP header on."""
+
+
 class NicPort(_Once):
     """Ports of hosts (``h12:p3``) without a carrier."""
 
@@ -120,6 +128,16 @@ class RandomFailures(FaultFields):
 
 
 Fault = Annotated[
-    Down | Loss | BitErrors | Slow | Flap | Reboot | NicPort | Transceiver | Broken | RandomFailures,
+    Down
+    | Loss
+    | BitErrors
+    | Slow
+    | SmallMtu
+    | Flap
+    | Reboot
+    | NicPort
+    | Transceiver
+    | Broken
+    | RandomFailures,
     Field(discriminator="kind"),
 ]

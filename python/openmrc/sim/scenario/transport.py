@@ -7,6 +7,18 @@ from pydantic import Field, StrictInt
 from openmrc.sim.scenario.part import OPEN, Part
 
 
+class Receives(Part):
+    """Receives of each connection: how soon its receiver is ready for the next message."""
+
+    posted: StrictInt
+    """Posted at the beginning."""
+    repost_us: float = OPEN
+    """A receive is posted again this long after a message has taken it."""
+    wait_us: float | None = OPEN
+    """How long a message waits that finds none, before its queue pair fails; as long as it takes if left
+    open."""
+
+
 class Mrc(Part):
     """MRC, with the specification's defaults."""
 
@@ -23,6 +35,15 @@ class Mrc(Part):
     """Whether receivers slow down senders that overrun their ports (docs/spec/congestion.md)."""
     spacing: bool = OPEN
     """Whether a sender whose only packet is trimmed on the last hop waits longer before each next one."""
+    prove_mtu: bool = OPEN
+    """Whether a connection proves its path MTU before its first message, as NICs do: in a round trip, or for
+    about a second if a plane does not answer. A plane that carries short packets only fails the
+    connection."""
+    linger: bool = OPEN
+    """Whether queue pairs are destroyed as soon as their host has sent or received all, and answer their
+    peers for a while, as NICs' do. Else a receiver's stays until its sender knows that all has arrived."""
+    receives: Receives | None = OPEN
+    """Every message needs a receive of its receiver; none does if left open."""
 
 
 class Dcqcn(Part):

@@ -7,7 +7,7 @@ use openmrc_wire::Body;
 use super::{Event, World};
 use crate::world::Subject;
 use crate::world::host::{MAX_FEEDBACK_PER_PACKET, View, max_feedback_per_timeout};
-use crate::world::scenario::{Post, Traffic};
+use crate::world::scenario::{Action, Post, Traffic};
 
 /// Limit of the feedback caused by a call.
 #[derive(Clone, Copy)]
@@ -76,6 +76,14 @@ impl<T: Subject> World<T> {
     pub fn prove_mtu(&mut self, end: usize) {
         let (node, slot) = (self.ends[end].record.node, self.ends[end].slot);
         self.ends[end].record.mtu = Some(None);
+        // Its last turn begins within a second and is as long as the longest. Timers may be late in each turn, and what
+        // stops a node or moves its clock comes on top.
+        let moved = self.scenario.actions.iter().map(|(_, action)| match action {
+            Action::Stall { length, .. } | Action::Jump { length, .. } => *length,
+            _ => Span::ZERO,
+        });
+        let late = moved.fold(self.scenario.timer_slack.times(20), |sum, length| sum + length);
+        self.ends[end].record.mtu_ends_by = self.local(node) + Span::from_millis(1_160) + late;
         self.call(node, None, Most::PerTimeout, |node, now, host| {
             assert!(node.prove_mtu(now, slot, host), "an end in RTS can send");
         });

@@ -1,10 +1,11 @@
-"""The style of the demos' pictures: size of type, frames, how a fault is marked."""
+"""The style of measured curves as pictures: size of type, frames, legends, how a fault is marked."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from openmrc import colours
 from openmrc.colours import FAILED, FAINT, INK, PAPER
 from openmrc.errors import Error
 from openmrc.extras import pip_install
@@ -65,6 +66,51 @@ def plain(axes: "Axes", size: int = 8) -> None:
     axes.tick_params(colors=INK, labelsize=size)
 
 
+def headline(figure: "Figure", text: str, *, good: bool) -> None:
+    """Writes the title of the whole picture, in the colour of failures unless the run was good."""
+    colour = INK if good else FAILED
+    figure.suptitle(text, x=0.01, ha="left", fontsize=11, fontweight="bold", color=colour)
+
+
+def legend(axes: "Axes", *entries: Sequence[Any], rise: float = 0.0, **options: Any) -> None:
+    """Draws the legend to the right of the frame.
+
+    Args:
+        axes: Whose legend it is.
+        entries: Handles and their labels; without them, what has a label.
+        rise: How far it stands above the upper edge, as a share of the height.
+        options: Of matplotlib's legend.
+    """
+    options |= {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0 + rise)}
+    axes.legend(*entries, frameon=False, fontsize=8, labelcolor=INK, **options)
+
+
+def stack_planes(
+    axes: "Axes", x: Sequence[float], planes: Mapping[int, Sequence[float]], **options: Any
+) -> list[Any]:
+    """Stacks one curve for each plane, in its colour and the given order from below; returns their handles.
+
+    Args:
+        axes: Where.
+        x: Positions of the values.
+        planes: Values of each plane.
+        options: Of matplotlib's stackplot.
+    """
+    return axes.stackplot(
+        x,
+        list(planes.values()),
+        colors=[colours.plane(plane) for plane in planes],
+        edgecolor=PAPER,
+        linewidth=0.15,
+        **options,
+    )
+
+
+def shade_fault(axes: "Axes", begin: float, end: float, colour: str = FAILED, zorder: int = 0) -> None:
+    """Draws a faint band over the time of a fault."""
+    axes.axvspan(begin, end, color=colour, alpha=0.09, linewidth=0, zorder=zorder)
+
+
 def mark_fault(
     axes: "Axes", begin: float, end: float, text: str, *, colour: str = FAILED, row: int = 0
 ) -> None:
@@ -80,7 +126,7 @@ def mark_fault(
     """
     across = axes.get_xaxis_transform()
     height = 0.97 - 0.085 * row
-    axes.axvspan(begin, end, color=colour, alpha=0.09, linewidth=0, zorder=0)
+    shade_fault(axes, begin, end, colour)
     axes.plot(
         [begin, end],
         [height, height],
