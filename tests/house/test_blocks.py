@@ -1,8 +1,8 @@
 """What the pages show is run, and every command and option that they name exists.
 
-README.md, the tutorials, the questions, docs/coming-from.md and docs/troubleshooting.md are followed from top to
-bottom. Of the other pages the commands are compared with the program, and the programs in Python are run; those that need a
-job, a lab or torch are compiled, and what they import is there.
+README.md, the tutorials, the questions, docs/coming-from.md and docs/troubleshooting.md are followed from top
+to bottom. Of the other pages the commands are compared with the program, and the programs in Python are run;
+those that need a job, a lab or torch are compiled, and what they import is there.
 """
 
 import re
