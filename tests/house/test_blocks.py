@@ -1,8 +1,8 @@
 """What the pages show is run, and every command and option that they name exists.
 
-README.md, the tutorials, the questions and docs/troubleshooting.md are followed from top to bottom. Of the
-other pages the commands are compared with the program, and the programs in Python are run; those that need a
-job, a lab or torch are compiled, and what they import is there.
+README.md, the tutorials, the questions, docs/coming-from.md and docs/troubleshooting.md are followed from top
+to bottom. Of the other pages the commands are compared with the program, and the programs in Python are run;
+those that need a job, a lab or torch are compiled, and what they import is there.
 """
 
 import re
@@ -22,6 +22,7 @@ WALKED = [
     ROOT / "README.md",
     *sorted((ROOT / "docs/tutorials").glob("*.md")),
     *sorted((ROOT / "docs/questions").glob("*.md")),
+    ROOT / "docs/coming-from.md",
     ROOT / "docs/troubleshooting.md",
 ]
 ELSEWHERE = {"pytorch.md", "c.md"}

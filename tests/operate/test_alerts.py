@@ -11,7 +11,7 @@ from openmrc.fabric import Fabric
 from openmrc.operate import alerts as alerting
 from openmrc.operate.alerts import EXPIRES_S, FORGET_S, MOST_ALERTS, RESEND_S, Alerts
 from openmrc.operate.client import Client
-from openmrc.operate.model import Fault, Suspect
+from openmrc.operate.model import NamedFault, Suspect
 from tests.helpers.commands import one_line_error, run
 from tests.helpers.controllers import controller, report_all
 from tests.helpers.ends import eventually
@@ -36,7 +36,7 @@ def fault(name="p0/t0-0:up1", kind="link", **fields):
         "cost_bps": 1e11,
         **fields,
     }
-    return Fault(**given)
+    return NamedFault(**given)
 
 
 def take(alerts, target, at):

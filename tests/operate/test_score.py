@@ -5,7 +5,7 @@ import json
 import pytest
 
 from openmrc.localise import Component, Kind
-from openmrc.operate.model import Fault, Suspect
+from openmrc.operate.model import NamedFault, Suspect
 from openmrc.operate.score import LINGERS_S, Injected, as_dict, score, summary
 from tests.helpers.commands import one_line_error, run
 
@@ -15,7 +15,7 @@ SWITCH = Component(Kind.SWITCH, "p0/t1-2")
 
 
 def fault(kind, name, since, until=None, suspects=()):
-    return Fault(
+    return NamedFault(
         id=1,
         kind=str(kind),
         name=name,

@@ -9,7 +9,7 @@ import pytest
 
 from openmrc.demos.director import Fault
 from openmrc.demos.training import analysis, faults, text
-from openmrc.demos.training.run import Outcome, Settings, Training, TrainingDirector
+from openmrc.demos.training.run import JobReport, Outcome, Settings, TrainingDirector
 from openmrc.demos.training.settings import EndReport, StepReport, decode_rules, encode_rules
 from openmrc.errors import ArgumentError
 from tests.helpers.commands import OPENMRC
@@ -40,7 +40,7 @@ def reported(times_ms, losses, *, digest="d", happened=()):
                 StepReport(rank, step, loss.hex(), begin, end + rank * MS, [step * 10], [rank], rank)
             )
         rows.append(reports)
-    return Training("faults", list(happened), rows, [EndReport(rank, digest, 7, "") for rank in range(2)])
+    return JobReport("faults", list(happened), rows, [EndReport(rank, digest, 7, "") for rank in range(2)])
 
 
 def test_the_text_is_the_same_everywhere():
@@ -95,7 +95,7 @@ def directed(schedule, job, steps=40):
         if progress.event:
             events.append((progress.done - 1, progress.event, progress.active))
 
-    director = TrainingDirector(job, Training("faults", schedule, [[]]), steps, change, show)
+    director = TrainingDirector(job, JobReport("faults", schedule, [[]]), steps, change, show)
     director.flap_period_s = 0.0
     director.direct(schedule)
     director.wait()

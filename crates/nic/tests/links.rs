@@ -1,6 +1,6 @@
-//! Real interfaces in separate network namespaces: links that go down, addresses that are removed, a small MTU. Without
-//! the right to create namespaces (root) these tests fail, unless OPENMRC_WITHOUT_ROOT is set; without a token bucket
-//! filter in the kernel, one of them fails, unless OPENMRC_WITHOUT_TBF is.
+//! Real interfaces in separate network namespaces: links that go down, addresses that are removed, a small MTU. They need
+//! root and iproute2, and one needs a token bucket filter in the kernel. Without these they say what is missing and pass;
+//! in CI, as root, they fail.
 
 mod common;
 
@@ -15,14 +15,13 @@ use openmrc_transport::PortSet;
 
 /// Runs `test` on a thread in a new network namespace.
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
+    if !has_ip() {
+        return;
+    }
     std::thread::spawn(|| {
         // SAFETY: no pointers; only this thread changes.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
-            let allowed = std::env::var_os("OPENMRC_WITHOUT_ROOT").is_some();
-            assert!(
-                allowed,
-                "no right to make a network namespace; OPENMRC_WITHOUT_ROOT=1 leaves this test out"
-            );
+            skipped("network namespaces need root");
             return;
         }
         ip("link set lo up");
@@ -214,9 +213,8 @@ fn a_link_slower_than_the_sender_delays_packets_and_loses_none() {
         // Packets queued here use the send buffer of their socket until it is full.
         let tc = "qdisc add dev v0 root tbf rate 400mbit burst 64kb limit 10mb";
         let limited = Command::new("tc").args(tc.split(' ')).status().is_ok_and(|s| s.success());
-        let allowed = std::env::var_os("OPENMRC_WITHOUT_TBF").is_some();
-        assert!(limited || allowed, "no token bucket filter; OPENMRC_WITHOUT_TBF=1 leaves this test out");
         if !limited {
+            skipped("no token bucket filter in this kernel");
             return;
         }
         go_tx.send(()).unwrap();

@@ -27,7 +27,10 @@ impl Hosts {
     fn up(ports: usize) -> Option<Self> {
         // SAFETY: no pointers.
         if unsafe { libc::geteuid() } != 0 {
-            println!("skipped: network namespaces need root");
+            skipped("network namespaces need root");
+            return None;
+        }
+        if !has_ip() {
             return None;
         }
         let number = NEXT.fetch_add(1, Ordering::Relaxed);

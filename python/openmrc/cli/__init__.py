@@ -188,6 +188,9 @@ _GROUPS: dict[str, dict[str, Subcommand]] = {
         "workload": Subcommand(
             "openmrc.cli.workload:workload", "Generate, check and run what the ranks of a training job send."
         ),
+        "job": Subcommand(
+            "openmrc.cli.job:job", "Say what failures cost a training job over days, network by network."
+        ),
         "reproduce": Subcommand(
             "openmrc.cli.reproduce:reproduce",
             "Simulate the published results of MRC and compare them with ours.",

@@ -57,6 +57,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "simulate": ("openmrc simulate --hosts 64", "openmrc simulate planned-fabric.yaml --report report.html"),
     "compare": ("openmrc compare planned-fabric.yaml --transports mrc,rocev2:qps=8",),
     "sweep": ("openmrc sweep incast.yaml --out points.csv",),
+    "job": (
+        "openmrc job --gpus 16384 --days 54",
+        "openmrc job llama3-405b.yaml --what-if --report job.html",
+    ),
     "workload generate": (
         "openmrc workload generate --model llama3-8b --gpus 16 --tp 8 --pp 2 --microbatches 4 -o step.jsonl",
     ),

@@ -1,4 +1,4 @@
-"""``openmrc example``: the shipped scenarios, fabrics and grids, to begin with."""
+"""``openmrc example``: the shipped scenarios, fabrics, grids and jobs, to begin with."""
 
 from pathlib import Path
 from typing import Annotated
@@ -44,5 +44,7 @@ def example(
     screen = _common.console()
     for path in written:
         screen.print(f"wrote {path}")
-    command = {"scenario": "simulate", "fabric": "plan", "grid": "sweep"}[examples.find(name).kind]
+    command = {"scenario": "simulate", "fabric": "plan", "grid": "sweep", "job": "job"}[
+        examples.find(name).kind
+    ]
     screen.print(f"try   openmrc {command} {written[0]}")

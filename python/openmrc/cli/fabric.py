@@ -16,7 +16,7 @@ from openmrc.printable import printable
 from openmrc.units import rate
 
 if TYPE_CHECKING:
-    from openmrc.operate.model import Fault, Outcome
+    from openmrc.operate.model import NamedFault, Outcome
 
 fabric = typer.Typer(
     help="Ask the controller of a fabric, and tell it what to do.",
@@ -95,7 +95,7 @@ def faults(
         print("no faults" if not over else "no faults that are over")
 
 
-def _row(fault: "Fault") -> tuple[str, ...]:
+def _row(fault: "NamedFault") -> tuple[str, ...]:
     unknown = fault.kind == "unknown"
     name = " or ".join(suspect.name for suspect in fault.suspects[:4]) if unknown else fault.name
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(fault.since))
@@ -306,7 +306,7 @@ def events(
     json: _common.JsonOption = False,
 ) -> None:
     """Show the open faults and, with --follow, every change as it comes."""
-    from openmrc.operate.model import Decision, Evidence, Fault, Outcome
+    from openmrc.operate.model import Decision, Evidence, NamedFault, Outcome
 
     with client(controller, authority) as asked:
         for fault in asked.faults():
@@ -323,7 +323,7 @@ def events(
                 continue
             told = ""
             if kind == "fault":
-                told = _fault_told(Fault(**content))
+                told = _fault_told(NamedFault(**content))
             elif kind == "decision":
                 outcome = Outcome(**content)
                 told = f"{outcome.who}: {_told(outcome)}; {outcome.why}"
@@ -332,7 +332,7 @@ def events(
             _event(kind, content, told, json=json)
 
 
-def _fault_told(fault: "Fault") -> str:
+def _fault_told(fault: "NamedFault") -> str:
     names = [each.name for each in fault.suspects[:4]] if fault.kind == "unknown" else [fault.name]
     ended = "over: " if fault.until is not None else ""
     return (

@@ -1,4 +1,4 @@
-"""The shipped examples: scenarios, fabrics and grids. ``openmrc example`` lists and writes them."""
+"""The shipped examples: scenarios, fabrics, grids and jobs. ``openmrc example`` lists and writes them."""
 
 import difflib
 import re
@@ -9,7 +9,7 @@ from openmrc.errors import ArgumentError
 from openmrc.files import read_bytes, write_bytes
 
 _HERE = Path(__file__).parent
-_KINDS = {"scenarios": "scenario", "fabrics": "fabric", "grids": "grid"}
+_KINDS = {"scenarios": "scenario", "fabrics": "fabric", "grids": "grid", "jobs": "job"}
 _REFERENCE = re.compile(r"[\w./-]+\.(?:yaml|csv)")
 _RECORDED = re.compile(r"kind: recorded, file: ([\w./-]+)")
 
@@ -19,7 +19,7 @@ class Example(NamedTuple):
 
     name: str
     kind: str
-    """``scenario``, ``fabric`` or ``grid``."""
+    """``scenario``, ``fabric``, ``grid`` or ``job``."""
     says: str
     """What it shows, in a sentence."""
     path: Path
@@ -74,7 +74,7 @@ def _contents(source: Path) -> bytes:
     """An example beside the files that it refers to: references need no directories."""
     if source.suffix == ".et":
         return source.read_bytes()
-    return re.sub(r"(?:\.\./|examples/)(?:scenarios|fabrics|grids)/", "", source.read_text()).encode()
+    return re.sub(r"(?:\.\./|examples/)(?:scenarios|fabrics|grids|jobs)/", "", source.read_text()).encode()
 
 
 def _with_references(path: Path) -> list[Path]:

@@ -24,7 +24,12 @@ _MOST_VALUES = 100_000
 _TOO_MANY = f"more than {_MOST_VALUES:,} values"
 
 
-KINDS = {"fabric": ("nic", "switch"), "scenario": ("topology", "traffic"), "grid": ("base", "axes")}
+KINDS = {
+    "fabric": ("nic", "switch"),
+    "scenario": ("topology", "traffic"),
+    "grid": ("base", "axes"),
+    "job": ("gpus", "days"),
+}
 """The fields that tell the kinds of files apart."""
 
 

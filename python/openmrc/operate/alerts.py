@@ -17,7 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx
 
 from openmrc.errors import ArgumentError
-from openmrc.operate.model import Fault
+from openmrc.operate.model import NamedFault
 from openmrc.printable import printable
 
 PERIOD_S = 0.25
@@ -40,7 +40,7 @@ Key = tuple[str, str]
 
 @dataclass(slots=True)
 class _Alert:
-    fault: Fault
+    fault: NamedFault
     version: int
     """Grows when it begins or ends anew."""
 
@@ -82,7 +82,7 @@ class Alerts:
         self._alerts: dict[Key, _Alert] = {}
         self._versions = 0
 
-    def look(self, faults: Iterable[Fault], now: float) -> None:
+    def look(self, faults: Iterable[NamedFault], now: float) -> None:
         """Takes the faults that are open now; the others are over.
 
         Args:
@@ -105,7 +105,7 @@ class Alerts:
         for key in list(self._alerts)[: max(0, len(self._alerts) - MOST_ALERTS)]:
             self._forget(key)
 
-    def _set(self, key: Key, fault: Fault) -> None:
+    def _set(self, key: Key, fault: NamedFault) -> None:
         self._versions += 1
         self._alerts.pop(key, None)  # The newest are last.
         self._alerts[key] = _Alert(fault, self._versions)
@@ -139,7 +139,7 @@ class Alerts:
         """
         return [self._content(key, self._alerts[key].fault, now) for key in keys if key in self._alerts]
 
-    def _content(self, key: Key, fault: Fault, now: float) -> dict[str, Any]:
+    def _content(self, key: Key, fault: NamedFault, now: float) -> dict[str, Any]:
         names = [each.name for each in fault.suspects[:4]] if fault.kind == "unknown" else [fault.name]
         what = "one of " + ", ".join(names) if fault.kind == "unknown" else f"{fault.kind} {fault.name}"
         return {
@@ -163,7 +163,7 @@ class Alerts:
 
     # --- sending --------------------------------------------------------------------------------------------
 
-    async def run(self, faults: Callable[[], Iterable[Fault]]) -> None:
+    async def run(self, faults: Callable[[], Iterable[NamedFault]]) -> None:
         """Looks and sends until it is cancelled; no failure of an Alertmanager ends or delays anything else.
 
         Args:
@@ -211,7 +211,7 @@ class Alerts:
             return printable(str(error))[:200] or type(error).__name__
 
 
-def _key(fault: Fault) -> Key:
+def _key(fault: NamedFault) -> Key:
     """Kind and name. The order of an unknown fault's suspects changes with every packet, a label must not."""
     if fault.kind == "unknown":
         return fault.kind, ",".join(sorted(each.name for each in fault.suspects))

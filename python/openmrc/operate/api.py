@@ -119,7 +119,7 @@ def _reading(app: FastAPI, service: Service) -> None:
         return await service.link(name)
 
     @app.get(f"{API}/faults")
-    async def faults(over: bool = False) -> list[model.Fault]:
+    async def faults(over: bool = False) -> list[model.NamedFault]:
         """Open faults, the one that costs most first; or those that are over, the newest first."""
         return service.faults.over[::-1][: service.settings.history] if over else service.faults.ranked()
 

@@ -89,9 +89,9 @@ class Client(Closable):
         """The fabric's file."""
         return self._ask("GET", "fabric/specification").decode()
 
-    def faults(self, *, over: bool = False) -> list[model.Fault]:
+    def faults(self, *, over: bool = False) -> list[model.NamedFault]:
         """Open faults, the one that costs most first; or those that are over, the newest first."""
-        return self._list(model.Fault, "faults", over=str(over).lower())
+        return self._list(model.NamedFault, "faults", over=str(over).lower())
 
     def hosts(self) -> list[model.HostInfo]:
         """Hosts that have been heard."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 from openmrc.localise import Component, Kind, Verdict
 from openmrc.operate.linkmap import Topology
-from openmrc.operate.model import Fault, Suspect
+from openmrc.operate.model import NamedFault, Suspect
 
 CLEARS_AFTER_S = 2.0
 """A fault is over when no evaluation has named it for so long."""
@@ -15,7 +15,7 @@ _MOST_KEPT = 1000
 class Faults:
     """The faults of a fabric."""
 
-    def __init__(self, topology: Topology, known: Iterable[Fault], next_number: int) -> None:
+    def __init__(self, topology: Topology, known: Iterable[NamedFault], next_number: int) -> None:
         """Takes over.
 
         Args:
@@ -26,10 +26,10 @@ class Faults:
         self._topology = topology
         self._next = next_number
         self._seen: dict[str, float] = {}
-        self._unsaved: dict[int, Fault] = {}
-        self.open: dict[str, Fault] = {}
+        self._unsaved: dict[int, NamedFault] = {}
+        self.open: dict[str, NamedFault] = {}
         """By what has failed."""
-        self.over: list[Fault] = []
+        self.over: list[NamedFault] = []
         """The newest last."""
         self.opened: Counter[str] = Counter()
         """Faults that this run has opened, by kind."""
@@ -41,7 +41,7 @@ class Faults:
 
     def see(
         self, verdicts: Iterable[Verdict], now: float, good: Callable[[str], bool]
-    ) -> tuple[list[Fault], list[Fault]]:
+    ) -> tuple[list[NamedFault], list[NamedFault]]:
         """Takes an evaluation's verdicts.
 
         A fault is over when packets arrive where it was, or when another one explains it. That nobody uses
@@ -79,39 +79,39 @@ class Faults:
                 closed.append(ended)
         return opened, closed
 
-    def ranked(self) -> list[Fault]:
+    def ranked(self) -> list[NamedFault]:
         """The open faults, the one that costs most first."""
         return sorted(self.open.values(), key=lambda fault: (-fault.cost_bps, -fault.evidence_nats))
 
-    def unsaved(self) -> list[Fault]:
+    def unsaved(self) -> list[NamedFault]:
         """Faults that the store does not have as they are."""
         return list(self._unsaved.values())
 
-    def saved(self, faults: Iterable[Fault]) -> None:
+    def saved(self, faults: Iterable[NamedFault]) -> None:
         """The store has these."""
         for fault in faults:
             if self._unsaved.get(fault.id) == fault:
                 del self._unsaved[fault.id]
 
-    def _links(self, fault: Fault) -> list[str]:
+    def _links(self, fault: NamedFault) -> list[str]:
         """The links whose use shows that a fault is over."""
         found = [Component(Kind(each.kind), each.name) for each in fault.suspects]
         if fault.kind != "unknown":
             found = [Component(Kind(fault.kind), fault.name)]
         return [link for each in found for link in self._topology.parts(each)]
 
-    def _explained(self, fault: Fault, verdicts: Iterable[Verdict]) -> bool:
+    def _explained(self, fault: NamedFault, verdicts: Iterable[Verdict]) -> bool:
         """Whether a verdict of now accuses what an unknown fault suspected."""
         accused = {suspect for verdict in verdicts for suspect, _ in verdict.suspects}
         return fault.kind == "unknown" and any((each.kind, each.name) in accused for each in fault.suspects)
 
-    def _fault(self, verdict: Verdict, before: Fault | None, now: float) -> Fault:
+    def _fault(self, verdict: Verdict, before: NamedFault | None, now: float) -> NamedFault:
         if before is None:
             number, self._next = self._next, self._next + 1
         first = verdict.component
         suspects = [suspect for suspect, _ in verdict.suspects]
         costs = [self._cost(each) for each in ([first] if first else suspects)]
-        return Fault(
+        return NamedFault(
             id=before.id if before else number,
             kind=str(first.kind) if first else "unknown",
             name=first.name if first else suspects[0].name,
@@ -142,7 +142,7 @@ def _key(verdict: Verdict) -> str:
     return "unknown " + " ".join(sorted(name for (_, name), _ in verdict.suspects[:16]))
 
 
-def _key_of(fault: Fault) -> str:
+def _key_of(fault: NamedFault) -> str:
     if fault.kind == "unknown":
         return "unknown " + " ".join(sorted(each.name for each in fault.suspects))
     return " ".join(Component(Kind(fault.kind), fault.name).part)

@@ -143,7 +143,7 @@ class Suspect(_Model):
     probability: float
 
 
-class Fault(_Model):
+class NamedFault(_Model):
     """A fault, open or over."""
 
     id: int

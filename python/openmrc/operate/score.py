@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from openmrc.localise import Component, Kind
-from openmrc.operate.model import Fault
+from openmrc.operate.model import NamedFault
 from openmrc.tables import Table
 from openmrc.units import duration
 
@@ -51,11 +51,11 @@ class Score:
 
     rows: list[Row]
     """In the order in which the faults began."""
-    wrong: list[Fault]
+    wrong: list[NamedFault]
     """What was named, or suspected, though it was whole."""
 
 
-def score(injected: Iterable[Injected], named: Iterable[Fault]) -> Score:
+def score(injected: Iterable[Injected], named: Iterable[NamedFault]) -> Score:
     """Compares what was injected with what a controller named.
 
     A link and one direction of it are the same part. A component that is named within ``LINGERS_S`` of its
@@ -77,7 +77,7 @@ def score(injected: Iterable[Injected], named: Iterable[Fault]) -> Score:
     return Score(rows, wrong)
 
 
-def _row(injected: Injected, faults: Sequence[Fault]) -> Row:
+def _row(injected: Injected, faults: Sequence[NamedFault]) -> Row:
     part = injected.component.part
     found = [each for each in faults if injected.at(each.since) and part in _accused(each)]
     right = [each for each in found if each.kind != "unknown"]
@@ -87,7 +87,7 @@ def _row(injected: Injected, faults: Sequence[Fault]) -> Row:
     return Row(injected, "missed" if injected.ended is not None else "not yet", None)
 
 
-def _accused(fault: Fault) -> set[tuple[str, str]]:
+def _accused(fault: NamedFault) -> set[tuple[str, str]]:
     if fault.kind != "unknown":
         return {Component(Kind(fault.kind), fault.name).part}
     return {Component(Kind(each.kind), each.name).part for each in fault.suspects}

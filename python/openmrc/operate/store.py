@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from openmrc.closing import Closable
 from openmrc.errors import Error, StateError
-from openmrc.operate.model import Change, Drain, Fault, Outcome
+from openmrc.operate.model import Change, Drain, NamedFault, Outcome
 
 SCHEMA = 1
 """Version of the tables below. A change of them is a new version and a step in :data:`_STEPS`."""
@@ -244,7 +244,7 @@ class Store(Closable):
 
     # --- faults and changes ---------------------------------------------------------------------------------
 
-    def keep_faults(self, faults: Iterable[Fault]) -> None:
+    def keep_faults(self, faults: Iterable[NamedFault]) -> None:
         """Keeps faults, replacing those of the same number."""
         with self._engine.begin() as connection:
             for fault in faults:
@@ -254,11 +254,11 @@ class Store(Closable):
                 if not done.rowcount:
                     connection.execute(_faults.insert().values(id=fault.id, fabric=self.fabric, **values))
 
-    def faults(self, most: int) -> list[Fault]:
+    def faults(self, most: int) -> list[NamedFault]:
         """The last faults, the newest first."""
         query = sa.select(_faults.c.content).where(_faults.c.fabric == self.fabric)
         rows = self._rows(query.order_by(_faults.c.id.desc()).limit(most))
-        return [Fault.model_validate_json(content) for (content,) in rows]
+        return [NamedFault.model_validate_json(content) for (content,) in rows]
 
     def next_fault(self) -> int:
         """The number of the next fault."""

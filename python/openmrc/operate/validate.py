@@ -6,7 +6,7 @@ from typing import Literal
 
 from openmrc.fabric import SwitchId
 from openmrc.operate.linkmap import Map
-from openmrc.operate.model import Decision, Evidence, Fault, HostVerdict, LinkVerdict, Validation
+from openmrc.operate.model import Decision, Evidence, HostVerdict, LinkVerdict, NamedFault, Validation
 
 Verdict = Literal["pass", "degraded", "fail", "unknown"]
 EXIT_CODES: dict[Verdict, int] = {"pass": 0, "degraded": 3, "fail": 4, "unknown": 5}
@@ -17,7 +17,7 @@ _MOST_LINKS = 512
 
 
 def validate(
-    fabric_map: Map, hosts: Iterable[str], faults: Iterable[Fault], now: float, patience: float
+    fabric_map: Map, hosts: Iterable[str], faults: Iterable[NamedFault], now: float, patience: float
 ) -> Validation:
     """Verdicts for hosts: their agent, every port, every uplink of their T0s, and faults that name them.
 
@@ -90,7 +90,7 @@ def validate(
     )
 
 
-def _of_link(fabric_map: Map, link: str, faults: Iterable[Fault]) -> LinkVerdict:
+def _of_link(fabric_map: Map, link: str, faults: Iterable[NamedFault]) -> LinkVerdict:
     evidence, decision = fabric_map.evidence[link], fabric_map.decision.get(link, Decision.NONE)
     verdict: Verdict = "pass"
     if evidence is Evidence.BROKEN:

@@ -173,3 +173,20 @@ pub fn pattern(len: usize, seed: u64) -> Vec<u8> {
         })
         .collect()
 }
+
+/// Says why a test does not run here. As root in CI everything is there, so that it fails.
+pub fn skipped(why: &str) {
+    // SAFETY: no pointers.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    assert!(!is_root || std::env::var_os("CI").is_none(), "{why}");
+    println!("skipped: {why}");
+}
+
+/// Whether there is iproute2; if not, says so.
+pub fn has_ip() -> bool {
+    let there = std::process::Command::new("ip").arg("-V").output().is_ok();
+    if !there {
+        skipped("no ip: package iproute2");
+    }
+    there
+}

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from openmrc.demos.training.run import Outcome, Training
+from openmrc.demos.training.run import JobReport, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def figures(outcome: Outcome) -> Figures:
     )
 
 
-def _job(training: Training, backend: str) -> JobFigures:
+def _job(training: JobReport, backend: str) -> JobFigures:
     return JobFigures(
         training.name,
         backend,
@@ -104,7 +104,7 @@ def _job(training: Training, backend: str) -> JobFigures:
     )
 
 
-def _fault(training: Training, number: int) -> FaultFigures:
+def _fault(training: JobReport, number: int) -> FaultFigures:
     fault = training.faults[number]
     begin, end = int(fault.begin), int(fault.end)
     length = end - begin

@@ -10,7 +10,7 @@ from openmrc.demos.lab.run import demo_lab
 from openmrc.demos.lab.scene import RING
 from openmrc.demos.training.faults import in_lab
 from openmrc.demos.training.job import Job
-from openmrc.demos.training.run import OnProgress, Outcome, Settings, Training, train_once
+from openmrc.demos.training.run import JobReport, OnProgress, Outcome, Settings, train_once
 from openmrc.demos.training.settings import Backend
 from openmrc.lab import Lab, system
 
@@ -38,7 +38,7 @@ def run_in_lab(settings: Settings, on_progress: OnProgress, log: Callable[[str],
     remark = None
     with demo_lab(log) as lab:
 
-        def train(name: str, backend: Backend, faults: list[Fault]) -> Training:
+        def train(name: str, backend: Backend, faults: list[Fault]) -> JobReport:
             # Torch's own processes speak to the store over the lab as well.
             master = lab.addresses(hosts[0])[0] if backend == "mrc" else frr.loopback(hosts[0])
             variables = {"MASTER_ADDR": master, "MASTER_PORT": _STORE_PORT}

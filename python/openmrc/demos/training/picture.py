@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from openmrc import colours
 from openmrc.colours import FAINT
-from openmrc.demos.training.run import Outcome, Training
+from openmrc.demos.training.run import JobReport, Outcome
 from openmrc.pictures import drawing, headline, legend, mark_fault, plain, shade_fault, stack_planes
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def draw(outcome: Outcome, path: Path) -> None:
 
 
 def _losses(axes: "Axes", outcome: Outcome) -> None:
-    def curve(training: Training) -> list[float]:
+    def curve(training: JobReport) -> list[float]:
         return [float.fromhex(loss) for loss in training.losses]
 
     undisturbed, ours = curve(outcome.undisturbed), curve(outcome.faults)
@@ -54,7 +54,7 @@ def _losses(axes: "Axes", outcome: Outcome) -> None:
 
 
 def _times(axes: "Axes", outcome: Outcome) -> None:
-    def times(training: Training) -> list[float]:
+    def times(training: JobReport) -> list[float]:
         return [training.seconds(step) * 1e3 for step in range(training.steps)]
 
     jobs = [(outcome.undisturbed, _UNDISTURBED, "undisturbed"), (outcome.faults, _OURS, "with faults")]
@@ -81,7 +81,7 @@ def _times(axes: "Axes", outcome: Outcome) -> None:
     plain(axes)
 
 
-def _planes(axes: "Axes", training: Training) -> None:
+def _planes(axes: "Axes", training: JobReport) -> None:
     rows = [training.plane_bytes(step) for step in range(training.steps)]
     count = len(rows[0])
     megabytes = {plane: [row[plane] / 1e6 for row in rows] for plane in range(count)}

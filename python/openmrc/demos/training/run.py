@@ -39,7 +39,7 @@ class Settings(JobSettings):
 
 
 @dataclass
-class Training:
+class JobReport:
     """What one job has reported."""
 
     name: str
@@ -105,7 +105,7 @@ def _plane_bytes(reports: Sequence[StepReport], step: int) -> list[int]:
 class Progress:
     """The state of a job, for a display."""
 
-    training: Training
+    training: JobReport
     done: int
     """Steps that are reported."""
     steps: int
@@ -121,10 +121,10 @@ class Outcome:
     """What all jobs have reported."""
 
     settings: Settings
-    undisturbed: Training
-    faults: Training
-    gloo: Training | None
-    gloo_faults: Training | None = None
+    undisturbed: JobReport
+    faults: JobReport
+    gloo: JobReport | None
+    gloo_faults: JobReport | None = None
     """In the lab: the same faults under gloo."""
     lab: bool = False
     """Whether ranks were hosts of a lab."""
@@ -177,7 +177,7 @@ def train_once(
     name: str,
     backend: Backend,
     faults: list[Fault],
-) -> Training:
+) -> JobReport:
     """Runs one job to its end, with faults.
 
     Args:
@@ -192,7 +192,7 @@ def train_once(
     Raises:
         Error: if a rank fails.
     """
-    training = Training(name, faults, [[] for _ in places])
+    training = JobReport(name, faults, [[] for _ in places])
     traced = backend == "mrc" and not faults
     with Job(settings.job(backend, traced=traced), places) as job:
         director = TrainingDirector(job, training, settings.steps, change, on_progress)
@@ -209,7 +209,7 @@ class TrainingDirector(Director):
     """A link that flaps changes its state after this time."""
 
     def __init__(
-        self, job: Job, training: Training, steps: int, change: Change, on_progress: OnProgress
+        self, job: Job, training: JobReport, steps: int, change: Change, on_progress: OnProgress
     ) -> None:
         super().__init__()
         self._job = job

@@ -7,7 +7,7 @@ from rich.text import Text
 from openmrc.demos import screen
 from openmrc.demos.screen import bar
 from openmrc.demos.training.analysis import Figures
-from openmrc.demos.training.run import Progress, Training
+from openmrc.demos.training.run import JobReport, Progress
 from openmrc.tables import Table
 
 _CURVE = " ▁▂▃▄▅▆▇█"
@@ -62,15 +62,15 @@ def _table(progress: Progress) -> RenderableType:
     return Group(head, Text(_curve(training), "green"), broken, Text(), planes)
 
 
-def _title(training: Training) -> str:
+def _title(training: JobReport) -> str:
     return _NAMES.get(training.name, training.name)
 
 
-def _loss(training: Training, step: int) -> float:
+def _loss(training: JobReport, step: int) -> float:
     return float.fromhex(training.losses[step])
 
 
-def _planes_line(training: Training, step: int) -> str:
+def _planes_line(training: JobReport, step: int) -> str:
     sent = training.plane_bytes(step)
     if not sent:
         return ""
@@ -78,7 +78,7 @@ def _planes_line(training: Training, step: int) -> str:
     return f"MB by plane {' '.join(f'{count / 1e6:.1f}' for count in sent)}  {out} paths out"
 
 
-def _curve(training: Training) -> str:
+def _curve(training: JobReport) -> str:
     """The losses so far as a line of blocks."""
     losses = [float.fromhex(loss) for loss in training.losses[: training.steps]]
     highest = max(losses)

@@ -1,0 +1,119 @@
+"""``openmrc job``: what failures cost a training job over days."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from openmrc.cli import _common
+from openmrc.cli._progress import progress
+
+if TYPE_CHECKING:
+    from openmrc.jobs import Job, Study
+
+
+def job(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[JOB.yaml]", help="The job; without it, one of the given size with all defaults."
+        ),
+    ] = None,
+    gpus: Annotated[
+        int | None, typer.Option(metavar="N", help="GPUs that train, in place of those in the file.")
+    ] = None,
+    days: Annotated[
+        float | None, typer.Option(metavar="DAYS", help="For how long, in place of the file's days.")
+    ] = None,
+    networks: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="Networks, in place of those in the file: mrc, rocev2-planes, dual-port, conventional.",
+        ),
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Draws of failures, with the job's seed and the following ones.")
+    ] = 8,
+    sensitivity: Annotated[
+        bool,
+        typer.Option("--sensitivity", help="Also with other rates, as published by others."),
+    ] = False,
+    what_if: Annotated[
+        bool,
+        typer.Option(
+            "--what-if", help="Also with more planes, spares, faster repairs, restarts and checkpoints."
+        ),
+    ] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.html", help="Write one HTML file with everything, for others to read."),
+    ] = None,
+    json: _common.JsonOption = False,
+    schema: Annotated[bool, _common.schema_option("job")] = False,
+) -> None:
+    """Say what failures cost a training job over days, on each of several networks.
+
+    Failures of hosts, NICs, links and switches are drawn from their rates; on every network the hosts fail at
+    the same times. What each failure does follows from the network's design: steps become slower, all ranks
+    wait, or the job starts again from its last checkpoint. Intervals are over the seeds.
+    """
+    from openmrc import jobs
+    from openmrc.extras import import_optional
+
+    import_optional("numpy", "a job over days", "openmrc[sim]")
+    from openmrc.jobs import studies
+
+    described = _described(file, gpus, days, networks)
+    with progress("runs") as advance:
+        study = jobs.study(described, seeds, advance)
+    with progress("changed jobs") as advance:
+        rates = studies.compare(jobs.sensitivity(described), seeds, advance) if sensitivity else {}
+        changes = studies.compare(jobs.what_if(described), seeds, advance) if what_if else {}
+    if json:
+        _common.print_json(
+            study.to_dict()
+            | {
+                name: {text: each.to_dict()["networks"] for text, each in found.items()}
+                for name, found in (("sensitivity", rates), ("what_if", changes))
+                if found
+            }
+        )
+    else:
+        _show(study)
+        if sensitivity:
+            _common.print_table(*studies.table("rates", study, rates))
+        if what_if:
+            _common.print_table(*studies.table(f"{described.networks[0].name} with", study, changes))
+    if report:
+        from openmrc.jobs import report as page
+
+        page.write(study, rates, changes, report)
+        _common.console(stderr=True).print(f"wrote {report}")
+
+
+def _described(file: Path | None, gpus: int | None, days: float | None, networks: str | None) -> "Job":
+    from openmrc.jobs import Job, load
+
+    given = {
+        "gpus": gpus,
+        "days": days,
+        "networks": None if networks is None else [name.strip() for name in networks.split(",")],
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    if file is None:
+        return Job.model_validate(given)
+    job = load(file)
+    if not given:
+        return job
+    changed = Job.model_validate(job.model_dump(exclude_unset=True) | given)
+    changed._source = job._source
+    return changed
+
+
+def _show(study: "Study") -> None:
+    screen = _common.console()
+    screen.print(study.sentence(), markup=False, highlight=False)
+    _common.print_table(study.columns, study.rows())
+    for note in study.notes():
+        screen.print(note, markup=False, highlight=False)

@@ -1,0 +1,36 @@
+"""Jobs over days: what failures cost a training job on different networks, in time, GPU-hours and money.
+
+A :class:`Job` says how many GPUs train for how long, how often parts fail and which networks are compared;
+:func:`study` draws the failures and adds up what they cost. Drawing needs NumPy; describing a job does not.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from openmrc.jobs.job import Checkpoint, Job, Rates, Step, load
+from openmrc.jobs.network import PRESETS, Network, Shape
+
+if TYPE_CHECKING:
+    from openmrc.jobs.effect import Cause as Cause
+    from openmrc.jobs.outcome import Loss as Loss
+    from openmrc.jobs.outcome import Outcome as Outcome
+    from openmrc.jobs.outcome import run as run
+    from openmrc.jobs.studies import Study as Study
+    from openmrc.jobs.studies import Summary as Summary
+    from openmrc.jobs.studies import sensitivity as sensitivity
+    from openmrc.jobs.studies import study as study
+    from openmrc.jobs.studies import what_if as what_if
+
+_DRAWING = ("Cause", "Loss", "Outcome", "Study", "Summary", "run", "sensitivity", "study", "what_if")
+
+__all__ = ["PRESETS", "Checkpoint", "Job", "Network", "Rates", "Shape", "Step", "load", *_DRAWING]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _DRAWING:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    from openmrc.extras import import_optional
+
+    import_optional("numpy", "a job over days", "openmrc[sim]")
+    from openmrc.jobs import studies
+
+    return getattr(studies, name)

@@ -1,0 +1,87 @@
+"""Failures of a job's parts over its days, drawn from their rates."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from openmrc.jobs.job import Job
+from openmrc.jobs.network import Network, Shape
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+
+
+@dataclass(frozen=True, slots=True)
+class Outages:
+    """Outages of one kind of part; times in seconds from the job's begin."""
+
+    part: Ints
+    """Which of the parts."""
+    begin: Floats
+    seconds: Floats
+
+    def __len__(self) -> int:
+        return len(self.begin)
+
+    @property
+    def end(self) -> Floats:
+        """When the parts are back."""
+        return self.begin + self.seconds
+
+
+def outages(
+    dice: np.random.Generator, parts: int, mean_between_s: float, lasts: float, until: float
+) -> Outages:
+    """Outages of parts that fail independently, in order of time.
+
+    Args:
+        dice: Where they are drawn from.
+        parts: How many there are.
+        mean_between_s: Seconds between two failures of one.
+        lasts: Mean length, seconds.
+        until: Length of the job, seconds.
+    """
+    number = int(dice.poisson(parts * until / mean_between_s)) if parts else 0
+    begin = np.sort(dice.uniform(0, until, number))
+    return Outages(dice.integers(0, max(parts, 1), number), begin, dice.exponential(lasts, number))
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """All failures of a job on one network."""
+
+    hosts: Outages
+    nics: Outages
+    ports: Outages
+    """Links of NICs that have to be repaired; the part is NIC x planes + plane."""
+    port_flaps: Outages
+    links: Outages
+    """Links between switches that have to be repaired."""
+    link_flaps: Outages
+    t0s: Outages
+    uppers: Outages
+
+
+def draw(job: Job, network: Network, seed: int) -> tuple[Shape, Failures]:
+    """The failures of one run. Hosts fail at the same times on every network with the same seed."""
+    shape = network.shape(job.gpus, job.nic_gbps, job.switch_tbps)
+    rates, until = job.rates, job.days * DAY
+
+    def drawn(number: int, parts: int, between_s: float, lasts_s: float) -> Outages:
+        return outages(np.random.default_rng([seed, number]), parts, between_s, lasts_s, until)
+
+    link, flap, switch = rates.link_hours * HOUR, rates.flap_days * DAY, rates.switch_hours * HOUR
+    return shape, Failures(
+        hosts=drawn(0, job.hosts, rates.host_days * DAY, rates.host_repair_h * HOUR),
+        nics=drawn(1, job.gpus, rates.nic_hours * HOUR, rates.host_repair_h * HOUR),
+        ports=drawn(2, shape.host_links, link, rates.link_repair_h * HOUR),
+        port_flaps=drawn(3, shape.host_links, flap, rates.host_flap_s),
+        links=drawn(4, shape.fabric_links, link, rates.link_repair_h * HOUR),
+        link_flaps=drawn(5, shape.fabric_links, flap, rates.fabric_flap_s),
+        t0s=drawn(6, shape.t0s, switch, rates.switch_repair_h * HOUR),
+        uppers=drawn(7, shape.uppers, switch, rates.switch_repair_h * HOUR),
+    )
