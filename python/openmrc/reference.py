@@ -48,7 +48,7 @@ _UNITS = (
     (r"^(host_t0|t0_t1|t1_t2|t2_t3|reach)$", "m"),
     (r"^watts$", "W"),
     (r"_s$", "s"),
-    (r"_min$", "min"),
+    (r"^(every|restart)_min$", "min"),
     (r"_(h|hours)$", "h"),
     (r"(^|_)days$", "d"),
     (r"_gbps$", "Gb/s"),

@@ -41,7 +41,7 @@ def test_every_command_has_examples_with_options_that_it_has():
 def directory(tmp_path_factory):
     """Where the files are that the examples name."""
     where = tmp_path_factory.mktemp("examples")
-    for example in ("lab", "planned-fabric"):
+    for example in ("lab", "planned-fabric", "llama3-405b"):
         assert run("example", example, cwd=where).returncode == 0
     assert run("config", "lab.yaml", "--platform", "frr", "--out", "verified", cwd=where).returncode == 0
     step = ("--model", "llama3-8b", "--gpus", 2, "--dp", 2, "--out", "step.jsonl")

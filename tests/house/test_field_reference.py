@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from openmrc import examples, reference, sim
+from openmrc import examples, jobs, reference, sim
 from openmrc.cli import main
 from openmrc.errors import ArgumentError
 from openmrc.fabric import Fabric
@@ -87,7 +87,7 @@ from openmrc.fabric.yamlfile import _Loader  # noqa: E402
 
 
 @pytest.mark.parametrize(
-    ("command", "kind"), [("simulate", "Scenario"), ("plan", "fabric"), ("sweep", "grid")]
+    ("command", "kind"), [("simulate", "Scenario"), ("plan", "fabric"), ("sweep", "grid"), ("job", "job")]
 )
 def test_the_command_line_prints_the_schema(
     command: str, kind: str, capsys: pytest.CaptureFixture[str]
@@ -99,7 +99,7 @@ def test_the_command_line_prints_the_schema(
 
 
 def test_an_editor_is_told_what_every_field_means_and_its_range() -> None:
-    for kind in ("scenario", "fabric", "grid"):
+    for kind in ("scenario", "fabric", "grid", "job"):
         schema = reference.schema(kind)
         definitions = [schema, *schema.get("$defs", {}).values()]
         fields = [field for each in definitions for field in each.get("properties", {}).items()]
@@ -114,7 +114,9 @@ def test_an_editor_is_told_what_every_field_means_and_its_range() -> None:
 def test_every_example_is_written_whole_and_can_be_read(example: examples.Example, tmp_path: Path) -> None:
     assert main(["example", f"{example.kind}/{example.name}", "--out", str(tmp_path)]) == 0
     file = tmp_path / f"{example.name}.yaml"
-    read = {"scenario": sim.load, "fabric": Fabric.load, "grid": sweeping.load}[example.kind]
+    read = {"scenario": sim.load, "fabric": Fabric.load, "grid": sweeping.load, "job": jobs.load}[
+        example.kind
+    ]
     made = read(file)
     if example.kind == "scenario":
         sim.check.check(made)

@@ -1,12 +1,12 @@
 """What a training job over days is: size, step, checkpoints, rates of failures, networks."""
 
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
-from pydantic import Field, StrictInt, model_validator
+from pydantic import BeforeValidator, Field, StrictInt, model_validator
 
 from openmrc.fabric import yamlfile
-from openmrc.jobs.network import Network, named
+from openmrc.jobs.network import PRESETS, Network, named
 from openmrc.model import Model
 
 MAX_GPUS = 1 << 20
@@ -67,12 +67,35 @@ class Rates(Model):
         return self.model_copy(update={name: getattr(self, name) * by for name, by in factors.items()})
 
 
+def _network(given: object) -> object:
+    """A network may be given as a name, or as a name with fields that differ."""
+    if isinstance(given, str):
+        return named(given)
+    if isinstance(given, dict) and "like" in given:
+        fields = {name: value for name, value in given.items() if name != "like"}
+        if not isinstance(given["like"], str):
+            raise ValueError("like: expected the name of a network")
+        return {**named(given["like"]).model_dump(), **fields}
+    return given
+
+
+def _or_a_name(schema: dict[str, Any]) -> None:
+    whole = dict(schema)
+    schema.clear()
+    like = {"type": "object", "required": ["like"], "properties": {"like": {"enum": list(PRESETS)}}}
+    schema["anyOf"] = [whole, {"enum": list(PRESETS)}, like]
+
+
+_AnyNetwork = Annotated[Network, BeforeValidator(_network), Field(json_schema_extra=_or_a_name)]
+
+
 class Job(Model, yamlfile.Sourced):
     """A job: some GPUs for some days, on each of several networks."""
 
     gpus: Annotated[StrictInt, Field(ge=2, le=MAX_GPUS)] = 131072
     """Each has a NIC of its own."""
     days: Annotated[float, Field(gt=0, le=MAX_DAYS)] = 30.0
+    """For how long it trains."""
     gpus_per_host: Annotated[StrictInt, Field(ge=1, le=1024)] = 8
     """They fail together."""
     spare_hosts: Annotated[StrictInt, Field(ge=0, le=MAX_GPUS)] | None = None
@@ -83,24 +106,20 @@ class Job(Model, yamlfile.Sourced):
     switch_tbps: _Positive = 51.2
     """Of one switch, all its ports together."""
     step: Step = Step()
+    """A training step."""
     checkpoint: Checkpoint = Checkpoint()
+    """How the job comes back after an interruption."""
     rates: Rates = Rates()
-    networks: list[Network] = Field(
+    """How often parts fail."""
+    networks: list[_AnyNetwork] = Field(
         default_factory=lambda: [named(name) for name in ("mrc", "dual-port", "conventional")], min_length=1
     )
-    """Designs that are compared, each with the same failures of hosts."""
+    """Designs that are compared, each with the same failures of hosts: a name, ``{like: NAME}`` with
+    the fields that differ, or all fields."""
     usd_per_gpu_hour: Annotated[float, Field(ge=0, le=1e6)] = 2.5
     """What an hour of a GPU costs."""
     seed: Annotated[StrictInt, Field(ge=0, lt=1 << 63)] = 1
     """Of the failures that are drawn."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _names(cls, value: object) -> object:
-        """A network may be given as a name, or as a name with fields that differ."""
-        if isinstance(value, dict) and isinstance(value.get("networks"), list):
-            return {**value, "networks": [_network(each) for each in value["networks"]]}
-        return value
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -128,17 +147,6 @@ class Job(Model, yamlfile.Sourced):
     def gpu_hours(self) -> float:
         """GPU-hours that are paid for, without spares."""
         return self.gpus * self.days * 24
-
-
-def _network(given: object) -> object:
-    if isinstance(given, str):
-        return named(given)
-    if isinstance(given, dict) and "like" in given:
-        fields = {name: value for name, value in given.items() if name != "like"}
-        if not isinstance(given["like"], str):
-            raise ValueError("networks: like: expected the name of a network")
-        return {**named(given["like"]).model_dump(), **fields}
-    return given
 
 
 def load(path: Path | str) -> Job:
