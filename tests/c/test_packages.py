@@ -3,11 +3,11 @@
 import shlex
 import subprocess
 import sys
-import tarfile
 
 import pytest
 
 from openmrc import clibrary
+from tests.helpers.archives import unpack
 from tests.helpers.programs import SOURCES, STRICT, compile_c, need_compiler, need_tool, run
 from tests.helpers.repository import ROOT
 
@@ -36,8 +36,7 @@ def made(tmp_path_factory):
 def unpacked(made, tmp_path):
     """The directory of the tarball's contents, where the user of the package chose."""
     (archive,) = made.glob("*.tar.gz")
-    with tarfile.open(archive) as found:
-        found.extractall(tmp_path, filter="data")
+    unpack(archive, tmp_path)
     (tree,) = tmp_path.iterdir()
     return tree.rename(tmp_path / "chosen")
 

@@ -35,7 +35,8 @@ def start(script, size, *, head=HEAD, tail="comm.close()", **environment):
         variables = {**os.environ, **job, **environment}
         processes.append(
             subprocess.Popen(
-                [sys.executable, "-c", text],
+                # Unbuffered, as some end without flushing.
+                [sys.executable, "-u", "-c", text],
                 env=variables,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

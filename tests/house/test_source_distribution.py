@@ -6,12 +6,12 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
 
 from openmrc import clibrary
+from tests.helpers.archives import unpack
 from tests.helpers.repository import ROOT
 
 CRATES = {path.parent.name for path in ROOT.glob("crates/*/Cargo.toml")}
@@ -37,8 +37,7 @@ def unpacked(tmp_path_factory):
     assert done.returncode == 0, done.stderr[-3000:]
     (archive,) = directory.glob("*.tar.gz")
     assert list(directory.iterdir()) == [archive]
-    with tarfile.open(archive) as file:
-        file.extractall(directory, filter="data")
+    unpack(archive, directory)
     return directory / archive.name.removesuffix(".tar.gz")
 
 
