@@ -73,7 +73,7 @@ def test_a_port_is_missing_for_as_long_as_queueing_theory_says():
     slower = 1 - 1 / float(slowdown(np.array(7 / 8), 0.5))
     lost = np.mean([each.share(Cause.NIC_LINKS) for each in outcomes(described, 40)])
     # Two links of one NIC are hardly ever down at once here; fabric links add next to nothing.
-    assert lost / slower * 1.0 == pytest.approx(one_or_more, rel=0.1)
+    assert lost / slower == pytest.approx(one_or_more, rel=0.1)
 
 
 @pytest.mark.parametrize("network", sorted(jobs.PRESETS))
@@ -228,6 +228,8 @@ def test_shapes_are_those_of_the_published_fabrics():
         ({"rates": {"host_days": math.nan}}, "rates.host_days"),
         ({"networks": [{"like": "mrc", "planes": 0}]}, "planes: must be at least 1"),
         ({"networks": [{"like": 3}]}, "expected the name of a network"),
+        ({"networks": [{"like": "mrc", "reaction_s": [2, 1]}]}, "the most, 1 s, is less than the least, 2 s"),
+        ({"checkpoint": {"every_min": 1e-9}}, "checkpoint.every_min: must be at least 0.1"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(fields, message):
@@ -235,6 +237,30 @@ def test_what_is_wrong_is_said_in_a_line(fields, message):
         job(**fields)
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"flap_days": 1e-6}, "links fail about"),
+        ({"link_hours": 1e-9}, "links fail about"),
+        ({"host_days": 1e-9}, "hosts fail about"),
+        ({"nic_hours": 1e-9}, "NICs fail about"),
+        ({"switch_hours": 1e-9}, "switches fail about"),
+    ],
+)
+def test_more_failures_than_fit_the_memory_are_refused_before_they_are_drawn(fields, message):
+    described = job(networks=["mrc"], rates=fields)
+    with pytest.raises(ArgumentError, match=message):
+        jobs.study(described, 1)
+
+
+def test_what_is_saved_is_what_more_training_is_worth():
+    described = job(gpus=131072, days=3, networks=["mrc", "conventional"], usd_per_gpu_hour=1e6)
+    study = jobs.study(described, 1)
+    one, two = (each.effective.mean for each in study.summaries)
+    saved = float(study.sentence().split("saves $")[1].split(" M")[0])
+    assert saved == pytest.approx((one - two) * described.gpu_hours, rel=0.01)
 
 
 def test_a_file_is_read_and_what_is_wrong_with_it_has_its_line(tmp_path):

@@ -59,17 +59,13 @@ def job(
     wait, or the job starts again from its last checkpoint. Intervals are over the seeds.
     """
     from openmrc import jobs
-    from openmrc.extras import import_optional
-
-    import_optional("numpy", "a job over days", "openmrc[sim]")
-    from openmrc.jobs import studies
 
     described = _described(file, gpus, days, networks)
     with progress("runs") as advance:
         study = jobs.study(described, seeds, advance)
     with progress("changed jobs") as advance:
-        rates = studies.compare(jobs.sensitivity(described), seeds, advance) if sensitivity else {}
-        changes = studies.compare(jobs.what_if(described), seeds, advance) if what_if else {}
+        rates = jobs.compare(jobs.sensitivity(described), seeds, advance) if sensitivity else {}
+        changes = jobs.compare(jobs.what_if(described), seeds, advance) if what_if else {}
     if json:
         _common.print_json(
             study.to_dict()
@@ -82,9 +78,9 @@ def job(
     else:
         _show(study)
         if sensitivity:
-            _common.print_table(*studies.table("rates", study, rates))
+            _common.print_table(*jobs.table("rates", study, rates))
         if what_if:
-            _common.print_table(*studies.table(f"{described.networks[0].name} with", study, changes))
+            _common.print_table(*jobs.table(f"{described.networks[0].name} with", study, changes))
     if report:
         from openmrc.jobs import report as page
 

@@ -16,11 +16,16 @@ if TYPE_CHECKING:
     from openmrc.jobs.outcome import run as run
     from openmrc.jobs.studies import Study as Study
     from openmrc.jobs.studies import Summary as Summary
+    from openmrc.jobs.studies import compare as compare
     from openmrc.jobs.studies import sensitivity as sensitivity
     from openmrc.jobs.studies import study as study
+    from openmrc.jobs.studies import table as table
     from openmrc.jobs.studies import what_if as what_if
 
-_DRAWING = ("Cause", "Loss", "Outcome", "Study", "Summary", "run", "sensitivity", "study", "what_if")
+_DRAWING = (
+    *("Cause", "Loss", "Outcome", "Study", "Summary"),
+    *("compare", "run", "sensitivity", "study", "table", "what_if"),
+)
 
 __all__ = ["PRESETS", "Checkpoint", "Job", "Network", "Rates", "Shape", "Step", "load", *_DRAWING]
 

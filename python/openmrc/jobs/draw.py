@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from openmrc.errors import ArgumentError
 from openmrc.jobs.job import Job
 from openmrc.jobs.network import Network, Shape
 
@@ -13,6 +14,11 @@ Ints = npt.NDArray[np.int64]
 
 HOUR = 3600.0
 DAY = 24 * HOUR
+
+MOST_OUTAGES = 20_000_000
+"""Outages of links that a run may have, at some 200 bytes each."""
+MOST_INTERRUPTIONS = 1_000_000
+"""Failures of hosts, NICs or switches, which are looked at one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,14 @@ def outages(
     return Outages(dice.integers(0, max(parts, 1), number), begin, dice.exponential(lasts, number))
 
 
+def _require_few(what: str, expected: float, most: int) -> None:
+    if expected > most:
+        raise ArgumentError(
+            f"rates: {what} fail about {expected:,.3g} times in this job: {most:,} is the most that is drawn;"
+            " fewer days, or more time between failures"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Failures:
     """All failures of a job on one network."""
@@ -67,7 +81,11 @@ class Failures:
 
 
 def draw(job: Job, network: Network, seed: int) -> tuple[Shape, Failures]:
-    """The failures of one run. Hosts fail at the same times on every network with the same seed."""
+    """The failures of one run. Hosts fail at the same times on every network with the same seed.
+
+    Raises:
+        ArgumentError: if there are more than fit the memory of a usual machine.
+    """
     shape = network.shape(job.gpus, job.nic_gbps, job.switch_tbps)
     rates, until = job.rates, job.days * DAY
 
@@ -75,6 +93,11 @@ def draw(job: Job, network: Network, seed: int) -> tuple[Shape, Failures]:
         return outages(np.random.default_rng([seed, number]), parts, between_s, lasts_s, until)
 
     link, flap, switch = rates.link_hours * HOUR, rates.flap_days * DAY, rates.switch_hours * HOUR
+    links = shape.host_links + shape.fabric_links
+    _require_few("hosts", job.hosts * until / (rates.host_days * DAY), MOST_INTERRUPTIONS)
+    _require_few("NICs", job.gpus * until / (rates.nic_hours * HOUR), MOST_INTERRUPTIONS)
+    _require_few("links", links * until / link + links * until / flap, MOST_OUTAGES)
+    _require_few("switches", (shape.t0s + shape.uppers) * until / switch, MOST_INTERRUPTIONS)
     return shape, Failures(
         hosts=drawn(0, job.hosts, rates.host_days * DAY, rates.host_repair_h * HOUR),
         nics=drawn(1, job.gpus, rates.nic_hours * HOUR, rates.host_repair_h * HOUR),

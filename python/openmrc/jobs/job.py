@@ -28,7 +28,7 @@ class Checkpoint(Model):
 
     pause_s: Annotated[float, Field(ge=0, le=86400)] = 6.0
     """For how long a checkpoint stops training."""
-    every_min: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    every_min: Annotated[float, Field(ge=0.1, le=1e6)] | None = None
     """Minutes of training between two; what loses least for the rates of each network if left open."""
     restart_min: Annotated[float, Field(ge=0, le=1e5)] = 10.0
     """From an interruption until training goes on: detect, replace, load."""

@@ -2,9 +2,9 @@
 
 import difflib
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, StrictInt
+from pydantic import Field, StrictInt, model_validator
 
 from openmrc.errors import ArgumentError
 from openmrc.model import Model
@@ -45,6 +45,13 @@ class Network(Model):
     order of magnitude between them as likely. All ranks wait for the slowest: the job stands still."""
     patience_s: Annotated[float, Field(gt=0, le=86400)] = 30.0
     """For how long connections wait for what does not come back before they end, and with them the job."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        least, most = self.reaction_s
+        if least > most:
+            raise ValueError(f"reaction_s: the most, {most:g} s, is less than the least, {least:g} s")
+        return self
 
     def shape(self, gpus: int, nic_gbps: float, switch_tbps: float) -> Shape:
         """The parts for this number of NICs.

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from openmrc.errors import ArgumentError
 from openmrc.jobs.effect import Cause
 from openmrc.jobs.job import Job
 from openmrc.jobs.network import Network, Shape
@@ -21,6 +22,7 @@ __all__ = [
     "run",
     "sensitivity",
     "study",
+    "table",
     "what_if",
 ]
 
@@ -132,11 +134,12 @@ class Study:
         if not others:
             return (
                 f"{size} on {best.network.name}: {percent(best.effective.mean)} of the time is training;"
-                f" the network costs {_gpu_hours(best.network_gpu_hours.mean)}"
+                f" the network costs {_short(best.network_gpu_hours.mean)} GPU-hours"
                 f" ({_usd(best.network_usd.mean)})."
             )
         rest = ", ".join(f"{percent(each.effective.mean)} on {each.network.name}" for each in others)
-        saved = others[0].network_usd.mean - best.network_usd.mean
+        gained = best.effective.mean - others[0].effective.mean
+        saved = gained * self.job.gpu_hours * self.job.usd_per_gpu_hour
         return (
             f"{size}: {percent(best.effective.mean)} of the time is training on {best.network.name}, {rest};"
             f" {best.network.name} saves {_usd(saved)} of GPU time against {others[0].network.name}."
@@ -165,7 +168,7 @@ class Study:
                     f"{each.interruptions().mean:,.0f}",
                     f"{each.interruptions(*_NETWORK).mean:,.0f}",
                     percent(each.network_gpu_hours.mean / self.job.gpu_hours),
-                    _gpu_hours(each.network_gpu_hours.mean).removesuffix(" GPU-hours"),
+                    _short(each.network_gpu_hours.mean),
                     _usd(each.network_usd.mean),
                 ]
             )
@@ -271,8 +274,6 @@ def what_if(job: Job) -> list[Change]:
 
 def compare(changes: Sequence[Change], seeds: int, progress: Progress | None = None) -> Mapping[str, Study]:
     """The studies of changed jobs, by what is changed. What cannot be built is left out."""
-    from openmrc.errors import ArgumentError
-
     found = {}
     for done, (text, job) in enumerate(changes):
         try:
@@ -313,15 +314,13 @@ def percent(share: float) -> str:
     return f"{share * 100:.{digits}f} %"
 
 
-def _gpu_hours(hours: float) -> str:
-    for unit, size in (("M", 1e6), ("k", 1e3)):
-        if hours >= size:
-            return f"{hours / size:.3g} {unit} GPU-hours"
-    return f"{hours:.3g} GPU-hours"
+def _short(value: float) -> str:
+    """Three digits, in thousands or millions."""
+    for unit, size in ((" M", 1e6), (" k", 1e3)):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{unit}"
+    return f"{value:.3g}"
 
 
 def _usd(dollars: float) -> str:
-    for unit, size in (("M", 1e6), ("k", 1e3)):
-        if abs(dollars) >= size:
-            return f"${dollars / size:.3g} {unit}"
-    return f"${dollars:.0f}"
+    return f"${_short(dollars)}"
