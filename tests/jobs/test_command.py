@@ -59,6 +59,7 @@ def test_the_examples_run(tmp_path):
         (("--networks", "mrc,ethernet"), "there is no network ethernet"),
         (("missing.yaml",), "missing.yaml"),
         (("--days", "nan"), "days"),
+        (("--gpus", "64", "--report", "/nonexistent/report.html"), "/nonexistent"),
     ],
 )
 def test_wrong_arguments_are_one_line(arguments, message):

@@ -228,6 +228,7 @@ def test_shapes_are_those_of_the_published_fabrics():
         ({"rates": {"host_days": math.nan}}, "rates.host_days"),
         ({"networks": [{"like": "mrc", "planes": 0}]}, "planes: must be at least 1"),
         ({"networks": [{"like": 3}]}, "expected the name of a network"),
+        ({"networks": [{"like": "mrc", "name": "a\x1b[31m"}]}, "networks.0.name"),
         ({"networks": [{"like": "mrc", "reaction_s": [2, 1]}]}, "the most, 1 s, is less than the least, 2 s"),
         ({"checkpoint": {"every_min": 1e-9}}, "checkpoint.every_min: must be at least 0.1"),
     ],

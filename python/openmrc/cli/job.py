@@ -7,6 +7,7 @@ import typer
 
 from openmrc.cli import _common
 from openmrc.cli._progress import progress
+from openmrc.cli._simulation import check_outputs
 
 if TYPE_CHECKING:
     from openmrc.jobs import Job, Study
@@ -60,6 +61,7 @@ def job(
     """
     from openmrc import jobs
 
+    check_outputs([report])
     described = _described(file, gpus, days, networks)
     with progress("runs") as advance:
         study = jobs.study(described, seeds, advance)

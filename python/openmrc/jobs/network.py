@@ -33,8 +33,8 @@ class Shape:
 class Network(Model):
     """A design, and how it reacts."""
 
-    name: Annotated[str, Field(min_length=1, max_length=40)]
-    """For tables."""
+    name: Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[\w .,:+/()-]+$")]
+    """For tables: letters, digits, spaces and . , : + / ( ) - _."""
     planes: Annotated[StrictInt, Field(ge=1, le=64)]
     """Ports of a NIC, each with its part of the rate, each in a network of its own."""
     port_lost: Literal["slower", "restart"]
