@@ -8,7 +8,7 @@ mod world;
 use std::sync::Mutex;
 
 use openmrc_transport::mrc::QueuePair;
-use openmrc_transport::node::linger_time;
+use openmrc_transport::node::{MtuProgress, linger_time};
 use openmrc_transport::{Fatal, PortSet, Span, Time};
 use openmrc_wire::Aeth;
 use world::driver::Outcome;
@@ -357,6 +357,15 @@ fn narrow_planes(scenario: &Scenario) -> PortSet {
     ports.fold(PortSet::EMPTY, PortSet::with)
 }
 
+/// What a proof has shown, if it has ended and no narrow plane has passed for a wide one.
+fn ended_truly(progress: &Option<MtuProgress>, narrow: PortSet) -> Result<MtuProgress, String> {
+    let progress = progress.ok_or("a proof has not ended")?;
+    if !progress.full.and(narrow).is_empty() {
+        return Err(format!("{progress:?}, and the narrow planes are {narrow:?}"));
+    }
+    Ok(progress)
+}
+
 #[test]
 fn no_network_makes_a_narrow_plane_pass_for_a_wide_one() {
     let total = Mutex::new((0, 0, 0));
@@ -364,10 +373,7 @@ fn no_network_makes_a_narrow_plane_pass_for_a_wide_one() {
         let narrow = narrow_planes(scenario);
         let mut total = total.lock().unwrap();
         for progress in &outcome.mtu {
-            let progress = progress.ok_or("a proof has not ended")?;
-            if !progress.full.and(narrow).is_empty() {
-                return Err(format!("{progress:?}, and the narrow planes are {narrow:?}"));
-            }
+            let progress = ended_truly(progress, narrow)?;
             total.0 += progress.full.len();
             total.1 += progress.narrow().and(narrow).len();
             total.2 += PortSet(progress.asked.0 & !narrow.0 & !progress.full.0).len();
@@ -418,10 +424,7 @@ fn a_proof_ends_in_its_time_and_leaves_no_trace_in_the_messages_after_it() {
         let narrow = narrow_planes(scenario);
         let mut total = total.lock().unwrap();
         for progress in &outcome.mtu {
-            let progress = progress.ok_or("a proof has not ended")?;
-            if !progress.full.and(narrow).is_empty() {
-                return Err(format!("{progress:?}, and the narrow planes are {narrow:?}"));
-            }
+            let progress = ended_truly(progress, narrow)?;
             // It says of each port that was asked what it has shown.
             let told = PortSet(progress.full.0 | progress.narrow().0 | progress.silent().0);
             if progress.asked.0 & !told.0 != 0 {
