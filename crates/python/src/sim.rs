@@ -3,18 +3,19 @@
 //! 64-bit numbers, which any array library reads without a copy.
 
 use openmrc_scenario::{
-    self as scenario, Checked, Engine, OwnParts, Progress, Results, ScenarioError, Step, names,
+    self as scenario, Checked, OwnParts, Progress, Results, ScenarioError, Step, names,
 };
-use openmrc_sim::World;
 use openmrc_transport::Time;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::sim_custom::{self, Failure};
 
+mod engines;
 mod record;
 mod rows;
 
+use self::engines::World;
 use self::rows::{PyProgress, PyStep};
 
 pyo3::import_exception!(openmrc.errors, ArgumentError);
@@ -89,7 +90,7 @@ impl CheckedScenario {
 
     /// Estimate of the memory that a run needs, in bytes, by the field of the scenario that causes it.
     fn memory<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let estimate = self.0.estimate::<World>().map_err(|error| refused(py, &error))?;
+        let estimate = engines::estimate(&self.0).map_err(|error| refused(py, &error))?;
         let parts = PyDict::new(py);
         for (part, bytes) in estimate.memory.named() {
             parts.set_item(part, bytes)?;
@@ -100,7 +101,7 @@ impl CheckedScenario {
     /// Builds the network with its faults but without traffic, and drops it. Raises what the start of a run would
     /// raise.
     fn try_network(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.0.try_network::<World>()).map_err(|error| refused(py, &error))
+        py.detach(|| engines::try_network(&self.0)).map_err(|error| refused(py, &error))
     }
 }
 
@@ -165,8 +166,8 @@ impl PySimulation {
             congestion: congestion.map(|class| sim_custom::congestion(class, &failure, packet, rate, rtt.0)),
             path_selector: path_selector.map(|class| sim_custom::selector(class, &failure)),
         };
-        let made = py.detach(|| Ok(World::new(&checked.build(own)?)?));
-        let world = made.map_err(|error: ScenarioError| refused(py, &error))?;
+        let made = py.detach(|| World::new(checked, own));
+        let world = made.map_err(|error| refused(py, &error))?;
         Ok(PySimulation { world, results: None, failure })
     }
 

@@ -1,10 +1,23 @@
 //! What executes a [`Run`]: the packet engine of `openmrc-sim`, and any other behind the same five functions.
 
 use openmrc_transport::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::footprint::Footprint;
 use crate::results::Results;
 use crate::run::{NetworkConfig, Run, RunError, TransportConfig};
+
+/// Which engine executes a scenario.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum EngineKind {
+    /// `openmrc-sim`: every packet.
+    #[default]
+    Packets,
+    /// `openmrc-flow`: shares of links for each message.
+    Flow,
+}
 
 /// How far a run has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -103,6 +103,10 @@ impl From<RunError> for ScenarioError {
             RunError::Range { .. } => ScenarioError::of_field(&["transport"], error),
             RunError::Threads(_) => ScenarioError::of_field(&[], error),
             RunError::Buffer => ScenarioError::of_field(&["network", "switch"], error),
+            RunError::Engine { field, message } => {
+                let place = field.iter().map(|&name| Step::from(name)).collect();
+                ScenarioError { place, message: (*message).into(), in_file: false }
+            }
             RunError::Ev(_) => ScenarioError::at("topology", error.to_string()),
             RunError::Workload(_) => ScenarioError::at("traffic", error.to_string()),
             RunError::Fault(_) => ScenarioError::at("faults", error.to_string()),

@@ -14,7 +14,7 @@
 //! | `read`, `schema`, `error` | from JSON, with the place of an error; the JSON Schema |
 //! | [`run`] | the run: networks, transports, schedules of faults, in plain numbers |
 //! | `estimate`, `load`, `filling`, `footprint` | the memory of a run before it is laid out |
-//! | `engine`, [`results`] | what executes a run, and what comes out |
+//! | `engine`, [`results`], `fates` | what executes a run, and what comes out |
 #![forbid(unsafe_code)]
 
 mod collective;
@@ -22,6 +22,7 @@ mod engine;
 mod error;
 mod estimate;
 mod fault_fields;
+mod fates;
 mod faults;
 mod files;
 mod filling;
@@ -46,9 +47,10 @@ mod training;
 mod transport;
 
 pub use collective::{Collective, Operation};
-pub use engine::{Engine, Progress};
+pub use engine::{Engine, EngineKind, Progress};
 pub use error::{ScenarioError, Step};
 pub use estimate::{Estimate, Memory};
+pub use fates::{Fate, Patterns};
 pub use faults::{Fault, Targets, When, Which};
 pub use flows::{Flow, Flows};
 pub use footprint::Footprint;

@@ -4,7 +4,7 @@ use openmrc_workload::Workload;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, EngineKind};
 use crate::error::ScenarioError;
 use crate::faults::Fault;
 use crate::network::Network;
@@ -45,6 +45,9 @@ pub struct Scenario {
     /// Threads that simulate it, each a part of the network. The results are the same for every number.
     #[serde(default = "one_thread")]
     pub threads: Threads,
+    /// What executes it: `packets`, or `flow` for shares of links instead of packets.
+    #[serde(default)]
+    pub engine: EngineKind,
 }
 
 /// A number of threads.

@@ -24,7 +24,6 @@ mod long_queue;
 mod mailbox;
 mod memory;
 mod partition;
-mod patterns;
 pub mod record;
 mod slab;
 mod stats;

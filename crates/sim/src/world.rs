@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use openmrc_scenario::run::{NetworkConfig, TransportConfig};
-use openmrc_scenario::{Engine, Footprint, LifeTotals, Progress, Results, Run, RunError, Totals};
+use openmrc_scenario::{Engine, Footprint, LifeTotals, Patterns, Progress, Results, Run, RunError, Totals};
 use openmrc_transport::Time;
 use openmrc_workload::Connection;
 
@@ -16,7 +16,6 @@ use crate::footprint::footprint;
 use crate::groups::Groups;
 use crate::hosts::{Endpoints, Hosts, Posts};
 use crate::partition::{Partition, Standing};
-use crate::patterns::Patterns;
 use crate::record::{Captured, NetworkShape, PortView, Recorder, Tally};
 use crate::stats::Stats;
 use crate::threads::Stretch;

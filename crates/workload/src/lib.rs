@@ -4,6 +4,7 @@
 //! | module | subject |
 //! |---|---|
 //! | [`tasks`] | the form itself, its checks, and connections split in several |
+//! | `dependents` | which tasks a task releases |
 //! | [`patterns`] | permutation, incast, all-to-all, random traffic |
 //! | [`collectives`] | programs of `openmrc-schedule` between hosts |
 //! | [`training`] | steps of a parallel layout |
@@ -13,10 +14,12 @@
 
 pub mod chakra;
 pub mod collectives;
+mod dependents;
 mod job;
 pub mod patterns;
 pub mod replay;
 pub mod tasks;
 pub mod training;
 
+pub use dependents::Dependents;
 pub use tasks::{Connection, Task, Workload, WorkloadError};

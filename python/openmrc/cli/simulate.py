@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from openmrc.sim import Results
+
+Engine = Literal["packets", "flow"]
+"""What executes a scenario."""
 
 HOSTS, PLANES, RADIX, SIZE = 1024, 8, 512, 1 << 20
 """The run without a scenario: part of the reference fabric (docs/spec/fabric.md), a mebibyte from every
@@ -45,6 +48,12 @@ def simulate(
     seed: Annotated[int | None, typer.Option(help="Seed. Default: the scenario's.")] = None,
     threads: Annotated[
         int | None, typer.Option(help="Threads that simulate the network. Default: the scenario's, else 1.")
+    ] = None,
+    engine: Annotated[
+        Engine | None,
+        typer.Option(
+            help="packets, or flow: shares of links for each message, much faster. Default: the scenario's."
+        ),
     ] = None,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Write one HTML file with pictures and figures.")
@@ -81,7 +90,7 @@ def simulate(
     schema: Annotated[bool, _common.schema_option("scenario")] = False,
     json: _common.JsonOption = False,
 ) -> None:
-    """Run a fabric in virtual time, packet by packet, with the transport that real endpoints run.
+    """Run a fabric in virtual time: packet by packet with the transport that real endpoints run, or as flows.
 
     Prints completion times of messages, the goodput, and what the network did. Ctrl-C ends the run and prints
     what is known so far.
@@ -110,6 +119,8 @@ def simulate(
         scenario = scenario.model_copy(update={"seed": seed})
     if threads is not None:
         scenario = scenario.model_copy(update={"threads": threads})
+    if engine is not None:
+        scenario = scenario.model_copy(update={"engine": engine})
     scenario = with_record(
         scenario,
         everything=bool(report or parquet or pictures),

@@ -79,6 +79,8 @@ def headline(results: Results) -> list[tuple[str, str]]:
         if each.steps > 1:
             figures = (each.step_least_us, each.step_mean_us, each.step_most_us)
             rows.append((f"{name}, step, least / mean / most", " / ".join(map(micros, figures))))
+    if results.scenario.engine == "flow":
+        return [*rows, ("engine", "flow: no packets, no queues")]
     full = totals["dropped_data"] + totals["dropped_control"] + totals["overflowed"]
     rows += [
         ("data packets", f"{totals['data_packets']:,}"),

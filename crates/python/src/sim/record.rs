@@ -5,6 +5,7 @@ use openmrc_scenario::run::{Change, Effect};
 use openmrc_scenario::{Totals, names};
 use openmrc_sim::{LogEvent, Recorder};
 use openmrc_transport::PortSet;
+use openmrc_workload::Connection;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
@@ -91,7 +92,7 @@ impl PySimulation {
     fn evs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut rows: Vec<_> = self.recorder().into_iter().flat_map(|r| &r.paths).collect();
         rows.sort_by_key(|(key, _)| **key);
-        let ends = |connection| self.world.connection(connection);
+        let ends = |number| self.world.connection(number).unwrap_or(Connection { src: 0, dst: 0 });
         let mut columns = Columns::new(py);
         columns.add("connection", rows.iter().map(|(key, _)| key.0.into()))?;
         columns.add("src", rows.iter().map(|(key, _)| ends(key.0).src.into()))?;

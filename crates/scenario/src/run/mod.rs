@@ -71,6 +71,14 @@ pub enum RunError {
         "pfc: the headroom of all ports takes the whole buffer of a switch: give it more, or shorter cables"
     )]
     Buffer,
+    /// The engine cannot execute it.
+    #[error("{}: {message}", field.join("."))]
+    Engine {
+        /// The field of the scenario that asks for it, from the outside inwards.
+        field: &'static [&'static str],
+        /// What it cannot do, and the way out.
+        message: &'static str,
+    },
     /// The fabric has more paths than an entropy value can name.
     #[error(transparent)]
     Ev(#[from] openmrc_fabric::path::EvError),

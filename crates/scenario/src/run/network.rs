@@ -249,6 +249,11 @@ impl NetworkConfig {
         self.encapsulation.wire_bytes(TRIMMED)
     }
 
+    /// Bytes of a SACK on a cable.
+    pub fn sack_bytes(&self) -> u32 {
+        self.encapsulation.wire_bytes(SACK)
+    }
+
     /// The time that `bytes` take on a port.
     pub fn serialization(&self, bytes: u64) -> Span {
         Span(bytes * self.picos_per_byte())
@@ -286,7 +291,7 @@ impl NetworkConfig {
 
     /// Round trip of a full packet and its SACK on the longest idle path (docs/spec/congestion.md, "Numbers").
     pub fn base_rtt(&self) -> Span {
-        self.one_way(self.full_packet_bytes()) + self.one_way(self.encapsulation.wire_bytes(SACK))
+        self.one_way(self.full_packet_bytes()) + self.one_way(self.sack_bytes())
     }
 
     /// Plane rate x base RTT, bytes.

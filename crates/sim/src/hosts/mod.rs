@@ -40,7 +40,7 @@ use self::environment::{Common, Completions, ENDPOINT, Environment};
 use self::host::SimHost;
 use self::lives::Lives;
 use self::posts::End;
-pub(crate) use self::posts::{Fate, Posts};
+pub(crate) use self::posts::Posts;
 use self::prefetch::Prefetcher;
 use self::receive_buffers::ReceiveBuffers;
 use crate::clock::Clock;

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use prefetch_index::prefetch_index;
 
+use openmrc_scenario::Fate;
 use openmrc_transport::node::Slot;
 use openmrc_transport::{Time, WorkRequest};
-use openmrc_workload::{Connection, Task, Workload};
+use openmrc_workload::{Connection, Dependents, Task, Workload};
 
 use crate::clock::Clock;
 use crate::event::{Event, Kind, flag};
@@ -45,32 +46,6 @@ impl MessageState {
             rkey: 1,
             imm: needs_receive.then_some(index),
             solicited: false,
-        }
-    }
-}
-
-/// What became of a task.
-pub(crate) struct Fate {
-    /// Its hosts.
-    pub ends: Connection,
-    /// Length of a message; 0 for a computation.
-    pub bytes: u32,
-    pub posted: Time,
-    pub delivered: Time,
-    pub completed: Time,
-    pub failed: bool,
-}
-
-impl Fate {
-    /// The fate of both parts of a message.
-    fn with(self, other: Fate) -> Fate {
-        Fate {
-            ends: self.ends,
-            bytes: self.bytes + other.bytes,
-            posted: self.posted.min(other.posted),
-            delivered: self.delivered.max(other.delivered),
-            completed: self.completed.max(other.completed),
-            failed: self.failed || other.failed,
         }
     }
 }
@@ -162,43 +137,6 @@ struct Plan {
     /// The messages that message `i` of the scenario was split into are `parts[i] .. parts[i + 1]`. Empty if none was
     /// split.
     parts: Vec<u32>,
-}
-
-/// Which messages wait for which.
-#[derive(Default)]
-struct Dependents {
-    /// The messages that wait for message `i` are `waiting[first[i] .. first[i + 1]]`. Empty without dependencies.
-    first: Vec<u32>,
-    waiting: Vec<u32>,
-}
-
-impl Dependents {
-    fn new(workload: &Workload) -> Self {
-        if workload.dependencies.is_empty() {
-            return Dependents::default();
-        }
-        let mut first = vec![0u32; workload.tasks.len() + 1];
-        for &(_, after) in &workload.dependencies {
-            first[after as usize + 1] += 1;
-        }
-        for i in 1..first.len() {
-            first[i] += first[i - 1];
-        }
-        let mut fill = first.clone();
-        let mut waiting = vec![0; workload.dependencies.len()];
-        for &(message, after) in &workload.dependencies {
-            waiting[fill[after as usize] as usize] = message;
-            fill[after as usize] += 1;
-        }
-        Dependents { first, waiting }
-    }
-
-    fn of(&self, message: u32) -> &[u32] {
-        match self.first.get(message as usize..message as usize + 2) {
-            Some(&[from, to]) => &self.waiting[from as usize..to as usize],
-            _ => &[],
-        }
-    }
 }
 
 impl Posts {

@@ -1,7 +1,7 @@
 """The whole of a scenario, read from a file and handed over to the core."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from pydantic import StrictInt, ValidationInfo, model_validator
@@ -33,6 +33,8 @@ class Scenario(Part, yamlfile.Sourced):
     """What the run records."""
     threads: StrictInt = OPEN
     """Threads that simulate it, each a part of the network. The results are the same for every number."""
+    engine: Literal["packets", "flow"] = OPEN
+    """What executes it: every packet, or shares of links for each message."""
 
     @model_validator(mode="before")
     @classmethod

@@ -1,15 +1,45 @@
-//! The results of messages and of steps, from what became of the tasks.
+//! The results of messages and of steps, from what became of the tasks: for every engine.
 
 use std::collections::BTreeMap;
 
-use openmrc_scenario::{MessageResult, StepResult};
 use openmrc_transport::Time;
-use openmrc_workload::Workload;
+use openmrc_workload::{Connection, Workload};
 
-use crate::hosts::Fate;
+use crate::results::{MessageResult, StepResult};
+
+/// What became of a task.
+pub struct Fate {
+    /// Its hosts.
+    pub ends: Connection,
+    /// Length of a message; 0 for a computation.
+    pub bytes: u32,
+    /// When it was posted; of a computation when it began.
+    pub posted: Time,
+    /// When its last byte was in place; of a computation when it was done.
+    pub delivered: Time,
+    /// When its sender knew.
+    pub completed: Time,
+    /// Its queue pair went to ERROR.
+    pub failed: bool,
+}
+
+impl Fate {
+    /// The fate of both parts of a message.
+    #[must_use]
+    pub fn with(self, other: Fate) -> Fate {
+        Fate {
+            ends: self.ends,
+            bytes: self.bytes + other.bytes,
+            posted: self.posted.min(other.posted),
+            delivered: self.delivered.max(other.delivered),
+            completed: self.completed.max(other.completed),
+            failed: self.failed || other.failed,
+        }
+    }
+}
 
 /// Which tasks are of which pattern, and which of them end a step.
-pub(crate) struct Patterns {
+pub struct Patterns {
     /// Where the tasks of each pattern end.
     ends: Vec<u32>,
     /// Task and step, by task.

@@ -1,0 +1,111 @@
+//! The engine that a scenario names.
+
+use openmrc_flow::FlowWorld;
+use openmrc_scenario::run::NetworkConfig;
+use openmrc_scenario::{Checked, Engine, EngineKind, Estimate, OwnParts, Progress, Results, ScenarioError};
+use openmrc_sim::Recorder;
+use openmrc_workload::Connection;
+
+/// A run in the engine of its scenario. Only packets leave a record; without it no packet and no connection is asked for.
+pub(super) enum World {
+    Packets(Box<openmrc_sim::World>),
+    Flow(Box<FlowWorld>),
+}
+
+/// The estimate of a run's memory in the engine of its scenario.
+pub(super) fn estimate(checked: &Checked) -> Result<Estimate, ScenarioError> {
+    match checked.scenario().engine {
+        EngineKind::Packets => checked.estimate::<openmrc_sim::World>(),
+        EngineKind::Flow => checked.estimate::<FlowWorld>(),
+    }
+}
+
+/// Builds the network in the engine of its scenario, and throws it away.
+pub(super) fn try_network(checked: &Checked) -> Result<(), ScenarioError> {
+    match checked.scenario().engine {
+        EngineKind::Packets => checked.try_network::<openmrc_sim::World>(),
+        EngineKind::Flow => checked.try_network::<FlowWorld>(),
+    }
+}
+
+impl World {
+    pub fn new(checked: &Checked, own: OwnParts) -> Result<Self, ScenarioError> {
+        let run = checked.build(own)?;
+        Ok(match checked.scenario().engine {
+            EngineKind::Packets => World::Packets(Box::new(openmrc_sim::World::new(&run)?)),
+            EngineKind::Flow => World::Flow(Box::new(FlowWorld::new(&run)?)),
+        })
+    }
+
+    pub fn advance(&mut self, events: u64) -> bool {
+        match self {
+            World::Packets(world) => world.advance(events),
+            World::Flow(world) => world.advance(events),
+        }
+    }
+
+    pub fn progress(&self) -> Progress {
+        match self {
+            World::Packets(world) => world.progress(),
+            World::Flow(world) => world.progress(),
+        }
+    }
+
+    pub fn results(&self) -> Results {
+        match self {
+            World::Packets(world) => world.results(),
+            World::Flow(world) => world.results(),
+        }
+    }
+
+    pub fn config(&self) -> &NetworkConfig {
+        match self {
+            World::Packets(world) => world.config(),
+            World::Flow(world) => world.config(),
+        }
+    }
+
+    /// The ports of a link: the one that sends up, and the one that sends down.
+    pub fn link_ports(&self, link: u32) -> [u32; 2] {
+        match self {
+            World::Packets(world) => world.link_ports(link),
+            World::Flow(_) => FlowWorld::link_ports(link),
+        }
+    }
+
+    // What packets leave.
+
+    fn packets(&self) -> Option<&openmrc_sim::World> {
+        match self {
+            World::Packets(world) => Some(world),
+            World::Flow(_) => None,
+        }
+    }
+
+    pub fn recorder(&self) -> Option<&Recorder> {
+        self.packets()?.recorder()
+    }
+
+    pub fn recorder_mut(&mut self) -> Option<&mut Recorder> {
+        match self {
+            World::Packets(world) => world.recorder_mut(),
+            World::Flow(_) => None,
+        }
+    }
+
+    pub fn finish_record(&mut self) {
+        if let World::Packets(world) = self {
+            world.finish_record();
+        }
+    }
+
+    /// The hosts of a connection in the record.
+    pub fn connection(&self, connection: u32) -> Option<Connection> {
+        self.packets().map(|world| world.connection(connection))
+    }
+
+    /// The bytes of a captured packet.
+    pub fn frame(&self, packet: &openmrc_sim::Captured) -> Vec<u8> {
+        self.packets().map_or_else(Vec::new, |world| world.frame(packet))
+    }
+}
