@@ -250,7 +250,6 @@ impl FlowWorld {
         let wire = self.timing.passage(turn, bytes).wire;
         let chance = self.timing.chance(u64::from(task) << 1 | 1);
         let id = self.shares.begin(&self.links, (task, chance), (src, dst), wire, self.clock.now);
-        self.totals.hosts.data_packets += self.timing.packets(bytes);
         self.totals.hosts.data_bytes += u64::from(bytes);
         if self.tasks.meets_changes(task, self.faults.changes) && self.faults.changes > 0 {
             // Every connection finds out by itself which paths are dead.

@@ -106,7 +106,7 @@ impl Timing {
     }
 
     /// Packets of a message.
-    pub fn packets(&self, bytes: u32) -> u64 {
+    fn packets(&self, bytes: u32) -> u64 {
         u64::from(bytes).div_ceil(self.config.path_mtu.into())
     }
 

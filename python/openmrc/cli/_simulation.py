@@ -38,14 +38,16 @@ def progress(what: str = "") -> Iterator[Callable[..., None]]:
         def advance(so_far: "SoFar", name: str | None = None) -> None:
             from openmrc.sim.text import micros
 
-            speed = so_far.data_packets / max(perf_counter() - began, 1e-9)
+            # Flows have no packets.
+            counted, unit = so_far.data_packets or so_far.events, "packets" if so_far.data_packets else "events"
+            speed = counted / max(perf_counter() - began, 1e-9)
             bar.update(
                 task,
                 description=name or what or "messages",
                 completed=so_far.finished,
                 total=so_far.messages,
                 time=micros(so_far.now_ps * 1e-6),
-                speed=f"{speed / 1e6:.2f} M packets/s",
+                speed=f"{speed / 1e6:.2f} M {unit}/s",
             )
 
         yield advance
