@@ -14,7 +14,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "devices": ("openmrc devices", "openmrc devices --follow"),
     "run": ("openmrc run --planes 4 -- ib_write_bw",),
     "config-c": ("openmrc config-c", "cc $(openmrc config-c --cflags) hello.c $(openmrc config-c --libs)"),
-    "decode": ("openmrc decode capture.pcapng --count 10 --verbose",),
+    "decode": (
+        "openmrc decode capture.pcapng --count 10 --verbose",
+        "sudo openmrc decode --follow eth0 --json",
+    ),
     "dissector": ("tshark -X lua_script:$(openmrc dissector) -r capture.pcapng",),
     "plan": ("openmrc plan lab.yaml", "openmrc plan lab.yaml --cabling cables.csv"),
     "path": (
