@@ -175,6 +175,9 @@ _GROUPS: dict[str, dict[str, Subcommand]] = {
         "validate": Subcommand(
             "openmrc.cli.validate:validate", "Say whether a job should start on some hosts."
         ),
+        "replay": Subcommand(
+            "openmrc.cli.replay:replay", "Simulate an incident: what a job would have seen of it."
+        ),
     },
     "Simulate": {
         "simulate": Subcommand(

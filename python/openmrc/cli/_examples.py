@@ -35,6 +35,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "agent": ("openmrc agent https://controller:18517 --host h12 --token-file token",),
     "fabric status": ("openmrc fabric status",),
     "fabric faults": ("openmrc fabric faults --over",),
+    "fabric incident": ("openmrc fabric incident 7 --out incident.json",),
+    "replay": (
+        "openmrc replay incident.json",
+        "openmrc replay incident.json --out incident.yaml",
+    ),
     "fabric events": ("openmrc fabric events --follow",),
     "fabric log": ("openmrc fabric log",),
     "fabric validate": ("openmrc fabric validate h0-h15,h20",),
