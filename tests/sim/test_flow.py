@@ -1,4 +1,4 @@
-"""``engine: flow``: shares of links instead of packets, from a scenario, from Python and from the command line."""
+"""``engine: flow``: shares of links instead of packets, in scenarios and from the command line."""
 
 import json
 
@@ -55,7 +55,10 @@ def test_what_only_packets_have_is_refused_with_the_field_and_the_way_out(tmp_pa
 
 
 def test_the_command_takes_the_engine(capsys):
-    assert main(["simulate", "--engine", "flow", "--hosts", "64", "--radix", "16", "--planes", "4", "--json"]) == 0
+    assert (
+        main(["simulate", "--engine", "flow", "--hosts", "64", "--radix", "16", "--planes", "4", "--json"])
+        == 0
+    )
     printed = json.loads(capsys.readouterr().out)
     assert printed["totals"]["data_packets"] == 0
     assert main(["simulate", "--engine", "flow", "--hosts", "64", "--radix", "16"]) == 0

@@ -7,11 +7,13 @@
 //!              ├─ max_min    how flows share links
 //!              ├─ links      groups of links by host, block and class of planes; what each carries
 //!              ├─ faults     which links are down or slow
+//!              ├─ bad_paths  what they take from the load of their plane
 //!              ├─ timing     headers, latencies, and the numbers that were fitted to the packet engine
 //!              └─ refusal    what only the packet engine can do
 //! ```
 #![forbid(unsafe_code)]
 
+mod bad_paths;
 mod engine;
 mod faults;
 mod links;

@@ -6,8 +6,8 @@
 
 use openmrc_fabric::Fabric;
 
+use crate::bad_paths::{BadPaths, load_of_plane, load_of_slow_receiver};
 use crate::faults::PlaneFaults;
-use crate::timing::{BadPaths, load_of_plane, load_of_slow_receiver};
 
 /// A group of links in one direction, in one class of planes.
 pub(crate) type LinkId = u32;

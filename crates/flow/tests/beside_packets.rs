@@ -110,7 +110,7 @@ fn permutations_agree_while_links_are_down() {
     }
 }
 
-/// One message in sixty waits for a timeout at packet level, so that the last one depends on the seed.
+/// One message in sixty takes 50 us longer at packet level, so that the last one depends on the seed.
 #[test]
 fn the_mean_message_of_a_permutation_agrees_when_a_t1_goes_down() {
     for kib in [8 << 10, 16 << 10] {

@@ -2,9 +2,7 @@
 //! A scenario comes as one JSON text; [`openmrc_scenario`] reads, checks and builds it. Results go back as columns of
 //! 64-bit numbers, which any array library reads without a copy.
 
-use openmrc_scenario::{
-    self as scenario, Checked, OwnParts, Progress, Results, ScenarioError, Step, names,
-};
+use openmrc_scenario::{self as scenario, Checked, OwnParts, Progress, Results, ScenarioError, Step, names};
 use openmrc_transport::Time;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};

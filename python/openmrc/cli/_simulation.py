@@ -39,7 +39,10 @@ def progress(what: str = "") -> Iterator[Callable[..., None]]:
             from openmrc.sim.text import micros
 
             # Flows have no packets.
-            counted, unit = so_far.data_packets or so_far.events, "packets" if so_far.data_packets else "events"
+            counted, unit = (
+                so_far.data_packets or so_far.events,
+                "packets" if so_far.data_packets else "events",
+            )
             speed = counted / max(perf_counter() - began, 1e-9)
             bar.update(
                 task,

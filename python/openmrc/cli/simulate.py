@@ -175,7 +175,9 @@ def _table(results: "Results", seconds: float) -> "Table":
         table.add_row("interrupted", f"at {now:,.2f} us of virtual time")
     for row in headline(results):
         table.add_row(*row)
-    counted, what = ("events", "events") if results.scenario.engine == "flow" else ("data_packets", "data packets")
+    counted, what = (
+        ("events", "events") if results.scenario.engine == "flow" else ("data_packets", "data packets")
+    )
     speed = results.totals[counted] / max(seconds, 1e-9) / 1e6
     table.add_row("simulated", f"{speed:.2f} M {what}/s, {seconds:.1f} s")
     return table
