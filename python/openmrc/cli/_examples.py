@@ -32,7 +32,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "openmrc controller --simulate",
         "openmrc controller fabric.yaml --token-file operators --database history.db",
     ),
-    "agent": ("openmrc agent https://controller:18517 --host h12 --token-file token",),
+    "agent": (
+        "openmrc agent https://controller:18517 --host h12 --token-file token",
+        "openmrc agent https://controller:18517 --token-file token --otlp http://collector:4318",
+    ),
     "fabric status": ("openmrc fabric status",),
     "fabric faults": ("openmrc fabric faults --over",),
     "fabric incident": ("openmrc fabric incident 7 --out incident.json",),
