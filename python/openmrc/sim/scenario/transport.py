@@ -47,6 +47,11 @@ class Mrc(Part):
     peers for a while, as NICs' do. Else a receiver's stays until its sender knows that all has arrived."""
     receives: Receives | None = OPEN
     """Every message needs a receive of its receiver; none does if left open."""
+    path_selector: str | None = OPEN
+    """A class of your own in place of EV states, as ``module.Class`` (:mod:`openmrc.sim.custom`): slower, and
+    in one thread only."""
+    congestion: str | None = OPEN
+    """A class of your own in place of NSCC, in the same form."""
 
 
 class Dcqcn(Part):
@@ -111,6 +116,11 @@ class Uet(Part):
     spacing: bool = OPEN
     """Whether a sender whose only packet is trimmed on the last hop waits longer before each next one,
     as with MRC."""
+    path_selector: str | None = OPEN
+    """A class of your own in place of ``load_balancing``, as ``module.Class`` (:mod:`openmrc.sim.custom`):
+    slower, and in one thread only."""
+    congestion: str | None = OPEN
+    """A class of your own in place of NSCC, in the same form."""
 
 
 class Adaptive(Part):
