@@ -1,4 +1,4 @@
-"""Path selectors and congestion controllers of one's own that a transport names: runs, comparisons, sweeps."""
+"""Path selectors and congestion controllers of one's own, named by a transport, in runs and sweeps."""
 
 import json
 import shutil

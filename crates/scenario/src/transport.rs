@@ -132,7 +132,8 @@ impl OwnParts {
         if !self.are_any() {
             return Ok(());
         }
-        let message = format!("path_selector and congestion stand in for parts of mrc and uet: transport is {kind}");
+        let message =
+            format!("path_selector and congestion stand in for parts of mrc and uet: transport is {kind}");
         Err(ScenarioError::at("transport", message))
     }
 }
