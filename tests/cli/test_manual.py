@@ -14,7 +14,7 @@ from tests.helpers.commands import run, unknown_words
 COMMANDS = dict(_options.commands())
 NEED_MORE = {
     *("train-demo", "put", "serve", "run", "decode", "reproduce", "tune", "demo", "sweep", "locate"),
-    *("controller", "agent", "fabric", "validate"),
+    *("controller", "agent", "fabric", "validate", "replay"),
 }
 """Commands whose examples need a peer, a file or torch, or take long; pages that are followed have some."""
 ALONE = [

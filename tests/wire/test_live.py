@@ -33,18 +33,6 @@ def packets(capture, udp_ports):
                 yield frame
 
 
-@pytest.fixture
-def loopback():
-    """A namespace with a loopback interface of its own, where nobody else's traffic fills the capture."""
-    name = f"test-loopback-{os.getpid()}"
-    try:
-        run(["ip", "netns", "add", name])
-        run(["ip", "-n", name, "link", "set", "lo", "up"])
-        yield name
-    finally:
-        remove([name])
-
-
 @needs_root
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 def test_every_icrc_is_right(loopback, address):

@@ -138,7 +138,8 @@ _GROUPS: dict[str, dict[str, Subcommand]] = {
     },
     "Look at packets": {
         "decode": Subcommand(
-            "openmrc.cli.decode:decode", "Show MRC packets, from a capture or as hexadecimal, field by field."
+            "openmrc.cli.decode:decode",
+            "Show MRC packets of a capture, an interface or in hexadecimal, field by field.",
         ),
         "dissector": Subcommand(
             "openmrc.cli.dissector:dissector", "Show MRC packets in Wireshark and tshark."
@@ -173,6 +174,9 @@ _GROUPS: dict[str, dict[str, Subcommand]] = {
         ),
         "validate": Subcommand(
             "openmrc.cli.validate:validate", "Say whether a job should start on some hosts."
+        ),
+        "replay": Subcommand(
+            "openmrc.cli.replay:replay", "Simulate an incident: what a job would have seen of it."
         ),
     },
     "Simulate": {

@@ -14,7 +14,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "devices": ("openmrc devices", "openmrc devices --follow"),
     "run": ("openmrc run --planes 4 -- ib_write_bw",),
     "config-c": ("openmrc config-c", "cc $(openmrc config-c --cflags) hello.c $(openmrc config-c --libs)"),
-    "decode": ("openmrc decode capture.pcapng --count 10 --verbose",),
+    "decode": (
+        "openmrc decode capture.pcapng --count 10 --verbose",
+        "sudo openmrc decode --follow eth0 --json",
+    ),
     "dissector": ("tshark -X lua_script:$(openmrc dissector) -r capture.pcapng",),
     "plan": ("openmrc plan lab.yaml", "openmrc plan lab.yaml --cabling cables.csv"),
     "path": (
@@ -29,9 +32,17 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "openmrc controller --simulate",
         "openmrc controller fabric.yaml --token-file operators --database history.db",
     ),
-    "agent": ("openmrc agent https://controller:18517 --host h12 --token-file token",),
+    "agent": (
+        "openmrc agent https://controller:18517 --host h12 --token-file token",
+        "openmrc agent https://controller:18517 --token-file token --otlp http://collector:4318",
+    ),
     "fabric status": ("openmrc fabric status",),
     "fabric faults": ("openmrc fabric faults --over",),
+    "fabric incident": ("openmrc fabric incident 7 --out incident.json",),
+    "replay": (
+        "openmrc replay incident.json",
+        "openmrc replay incident.json --out incident.yaml",
+    ),
     "fabric events": ("openmrc fabric events --follow",),
     "fabric log": ("openmrc fabric log",),
     "fabric validate": ("openmrc fabric validate h0-h15,h20",),

@@ -13,7 +13,7 @@ import typer
 
 from openmrc.cli import _common, _values
 from openmrc.cli._asking import AuthorityOption
-from openmrc.cli.controller import require
+from openmrc.cli.controller import OtlpOption, require
 from openmrc.errors import ArgumentError, ConnectError
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def agent(
         int | None,
         typer.Option("--metrics", help="Serve /metrics on this port of 127.0.0.1.", **_values.port()),
     ] = None,
+    otlp: OtlpOption = None,
 ) -> None:
     """Tell a controller what the processes of this host see of the fabric; hand them its deny lists.
 
@@ -71,6 +72,7 @@ def agent(
     from openmrc.operate import metrics as exposition
     from openmrc.operate.client import Client
     from openmrc.operate.exporter import Exporter
+    from openmrc.operate.otlp import Otlp, Sender
     from openmrc.operate.tokens import read_agent_tokens
     from openmrc.sourceroutes import SourceRoutes
 
@@ -84,6 +86,9 @@ def agent(
     hosts = host or list(tokens) or [SourceRoutes.here(known).host]
     if tokens and (missing := [name for name in hosts if name not in tokens]):
         raise ArgumentError(f"{token_file} has no token of {', '.join(missing[:8])}")
+    receiver = None
+    if otlp is not None:
+        receiver = Otlp(otlp, "openmrc-agent", ",".join(hosts), {"openmrc.fabric": known.spec.name})
     with ExitStack() as stack:
         running = agents.Agent(known, hosts, connect, state=None if state is None else state / "deny.json")
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -97,6 +102,8 @@ def agent(
             )
             stack.enter_context(exporter)
             print(f"metrics: http://127.0.0.1:{exporter.port}/metrics", flush=True)
+        if receiver is not None:
+            stack.enter_context(Sender(receiver, lambda: exposition.of_agent(running)))
         running.run()
 
 

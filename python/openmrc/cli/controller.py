@@ -17,6 +17,15 @@ if TYPE_CHECKING:
     from openmrc.operate.score import Score
 
 AUTOMATIC = ("off", "dry-run", "on")
+OtlpOption = Annotated[
+    str | None,
+    typer.Option(
+        "--otlp",
+        metavar="URL",
+        help="Send the metrics to this OpenTelemetry receiver (OTLP over HTTP), such as "
+        "http://collector:4318.",
+    ),
+]
 PACKAGES = ("fastapi", "uvicorn", "sqlalchemy", "prometheus_client", "httpx")
 
 
@@ -111,6 +120,7 @@ def controller(
             help="Tell this Alertmanager of faults that begin and end; may be repeated.",
         ),
     ] = None,
+    otlp: OtlpOption = None,
     agent_tokens: Annotated[
         str | None,
         typer.Option(
@@ -207,6 +217,7 @@ def controller(
             simulated=hosts,
             duration_s=duration,
             alertmanagers=alertmanager or (),
+            otlp=otlp,
             ready=ready,
             waiting=lambda holder: remarks.print(f"waiting: controller {holder} has the fabric"),
             finished=finished,

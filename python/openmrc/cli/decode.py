@@ -1,8 +1,9 @@
-"""``openmrc decode``: MRC packets of a capture, one line each."""
+"""``openmrc decode``: MRC packets of a capture or of an interface, one line each."""
 
 import contextlib
+import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,18 +12,30 @@ import typer
 
 from openmrc.cli import _common, _values
 from openmrc.errors import ArgumentError
-from openmrc.wire import UDP_PORTS, CaptureReader, Frame, LinkType, Readings, read_pcap
+from openmrc.wire import UDP_PORTS, CaptureReader, Frame, LinkType, LiveCapture, Readings, read_pcap
 from openmrc.wire import decode as decode_packet
 from openmrc.wire.value import Value
 
 
 def decode(
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="A pcap or pcapng file; - is standard input.")
+        Path | None,
+        typer.Argument(
+            metavar="FILE",
+            help="A pcap or pcapng file; - is standard input. With --follow: an interface.",
+        ),
     ] = None,
     hexadecimal: Annotated[
         str | None, typer.Option("--hex", help="Instead of a file, the bytes of one packet in hexadecimal.")
     ] = None,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            help="FILE is an interface, or any for all of them: show packets to MRC's UDP ports as they "
+            "come. Needs root or CAP_NET_RAW.",
+        ),
+    ] = False,
     ethernet: Annotated[
         bool,
         typer.Option("--ethernet", help="The bytes of --hex start with an Ethernet header instead of IP."),
@@ -49,20 +62,28 @@ def decode(
     ] = False,
     json: _common.JsonOption = False,
 ) -> None:
-    """Show the packets of a capture, one line each: addresses, entropy value, opcode, queue pair, PSN.
+    """Show packets of a capture or an interface: addresses, entropy value, opcode, queue pair, PSN.
 
-    A packet that a receiver would drop is shown with the reason and the counter for it. With --json each
+    Each is one line. One that a receiver would drop has the reason and the counter for it. With --json each
     packet is one object, on a pipe one line; -v adds its payload. --readings shows where the senders read
     MRC 1.0 otherwise than openmrc: docs/interop.md explains the counts.
+
+    --follow shows the packets of an interface until Ctrl-C or --count, each at once, and how many there were.
     """
     if (file is None) == (hexadecimal is None):
         raise ArgumentError(
             "give a capture file or --hex, not both" if file else "give a capture file, or --hex"
         )
+    if follow and file is None:
+        raise ArgumentError("--follow needs an interface: openmrc decode --follow eth0")
     mrc_ports = ports or UDP_PORTS
     with contextlib.ExitStack() as stack:
         frames: Iterable[Frame]
-        if hexadecimal is not None:
+        if follow:
+            frames = stack.enter_context(_live(str(file), mrc_ports))
+            # The interface may carry the ssh connection that shows the packets.
+            mrc_only = True
+        elif hexadecimal is not None:
             linktype = LinkType.ETHERNET if ethernet else LinkType.RAW
             frames = [decode_packet(_bytes(hexadecimal), linktype, ports=mrc_ports)]
         elif str(file) == "-":
@@ -73,7 +94,34 @@ def decode(
         if readings:
             _print_readings(islice(wanted, count), json=json)
         else:
-            _print(islice(wanted, count), verbose=verbose, json=json)
+            _print(islice(wanted, count), verbose=verbose, json=json, live=follow)
+
+
+@contextlib.contextmanager
+def _live(interface: str, ports: Sequence[int]) -> Iterator[Iterator[Frame]]:
+    """Packets of an interface until a signal; then a summary on standard error."""
+    with LiveCapture(interface, ports=ports) as capture:
+
+        def stop(number: int, _: object) -> None:
+            signal.signal(number, signal.SIG_DFL)  # The second one ends a write that nobody reads.
+            capture.stop()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, stop)
+        remarks = _common.console(stderr=True)
+        remarks.print(f"following {interface}; Ctrl-C ends it")
+        mrc = 0
+
+        def counted() -> Iterator[Frame]:
+            nonlocal mrc
+            for frame in capture:
+                mrc += _is_mrc(frame)
+                yield frame
+
+        yield counted()
+        told = f"{interface}: {capture.received} packets received, {mrc} to MRC's ports"
+        told += f", {capture.dropped} dropped by the kernel"
+        remarks.print(f"{told}, {capture.unknown} not understood" if capture.unknown else told)
 
 
 def _print_readings(frames: Iterable[tuple[int, Frame]], *, json: bool) -> None:
@@ -86,18 +134,19 @@ def _print_readings(frames: Iterable[tuple[int, Frame]], *, json: bool) -> None:
         print(f"{number:>9}  {name}")
 
 
-def _print(frames: Iterable[tuple[int, Frame]], *, verbose: bool, json: bool) -> None:
+def _print(frames: Iterable[tuple[int, Frame]], *, verbose: bool, json: bool, live: bool) -> None:
     start: int | None = None
     for number, frame in frames:
         if start is None:
             start = frame.time_ns
         if json:
-            _common.print_json(_as_json(number, frame, with_payload=verbose))
+            fields = _as_json(number, frame, with_payload=verbose)
+            _common.print_json_line(fields) if live else _common.print_json(fields)
             continue
-        print(f"{number:>5}  {_seconds(frame.time_ns, start)}  {frame}")
+        lines = [f"{number:>5}  {_seconds(frame.time_ns, start)}  {frame}"]
         if verbose:
-            for line in _details(frame):
-                print(f"         {line}")
+            lines += [f"         {line}" for line in _details(frame)]
+        print("\n".join(lines), flush=live)
 
 
 def _is_mrc(frame: Frame) -> bool:

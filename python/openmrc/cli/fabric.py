@@ -95,6 +95,33 @@ def faults(
         print("no faults" if not over else "no faults that are over")
 
 
+@fabric.command()
+def incident(
+    number: Annotated[
+        int, typer.Argument(metavar="ID", min=1, help="The fault's id, as `fabric faults --json` has it.")
+    ],
+    out: Annotated[
+        Path | None, _common.out_option("FILE", "Write it to this file instead of standard output.")
+    ] = None,
+    controller: ControllerOption = None,
+    authority: AuthorityOption = None,
+) -> None:
+    """Export a fault with what was recorded around it, as JSON: for a ticket, and for `openmrc replay`.
+
+    It has the fabric's file, the evidence, the history of the links concerned and the decisions about them,
+    from a minute before the fault to a minute after it.
+    """
+    from openmrc.files import write_text
+    from openmrc.operate.incident import collect
+
+    with client(controller, authority) as asked:
+        text = collect(asked, number, time.time()).model_dump_json(indent=2)
+    if out is None:
+        print(text)
+    else:
+        write_text(out, text + "\n")
+
+
 def _row(fault: "NamedFault") -> tuple[str, ...]:
     unknown = fault.kind == "unknown"
     name = " or ".join(suspect.name for suspect in fault.suspects[:4]) if unknown else fault.name

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import httpx
 
 from openmrc.errors import ArgumentError
+from openmrc.operate.address import checked
 from openmrc.operate.model import NamedFault
 from openmrc.printable import printable
 
@@ -219,16 +219,7 @@ def _key(fault: NamedFault) -> Key:
 
 
 def _target(url: str) -> Target:
-    parts = urlsplit(url.rstrip("/"))
-    try:
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError:
-        raise ArgumentError(f"{printable(url)[:200]}: the port is none") from None
-    host = f"[{parts.hostname}]" if parts.hostname and ":" in parts.hostname else parts.hostname
-    shown = printable(urlunsplit((parts.scheme, f"{host}{port}", parts.path, "", "")))
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise ArgumentError(f"{shown[:200]}: an Alertmanager's address is http://HOST:PORT or https://...")
-    return Target(url.rstrip("/"), shown)
+    return Target(*checked(url, "an Alertmanager's"))
 
 
 def _time(seconds: float) -> str:

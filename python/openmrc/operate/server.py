@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import uvicorn
@@ -18,6 +19,8 @@ from openmrc.errors import ArgumentError
 from openmrc.fabric import Fabric
 from openmrc.operate.alerts import Alerts
 from openmrc.operate.api import application
+from openmrc.operate.metrics import of_controller
+from openmrc.operate.otlp import Otlp
 from openmrc.operate.service import Service, Settings
 from openmrc.operate.simulated import Simulated
 from openmrc.operate.store import Store
@@ -43,6 +46,14 @@ class Listening:
     """Whether it waits for another controller's lease."""
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Whom a controller tells what it knows, without waiting for them."""
+
+    alerts: Alerts | None = None
+    otlp: Otlp | None = None
+
+
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -60,6 +71,7 @@ def run(
     simulated: Simulated | None = None,
     duration_s: float | None = None,
     alertmanagers: Sequence[str] = (),
+    otlp: str | None = None,
     ready: Callable[[str], Any] = lambda _: None,
     waiting: Callable[[str], Any] = lambda _: None,
     finished: Callable[[Service], Any] = lambda _: None,
@@ -75,18 +87,24 @@ def run(
         simulated: Hosts that report to it.
         duration_s: Ends after this time, seconds, by itself; ``None``: it does not.
         alertmanagers: Addresses of Alertmanagers that are told of faults.
+        otlp: Address of an OpenTelemetry receiver that gets the metrics.
         ready: Called with the page's address.
         waiting: Called with the name of another controller that has the lease.
         finished: Called with the controller's state once it has ended without an error.
 
     Raises:
-        ArgumentError: if certificate and key, or the address of an Alertmanager, are wrong.
+        ArgumentError: if certificate and key, or the address of an Alertmanager or a receiver, are wrong.
         openmrc.DeviceError: if it cannot listen.
         openmrc.StateError: if another controller has the fabric, or has taken it over.
     """
     alerts = Alerts(alertmanagers, fabric.spec.name) if alertmanagers else None
+    name = fabric.spec.name
+    receiver = None
+    if otlp is not None:
+        receiver = Otlp(otlp, "openmrc-controller", f"{name}@{gethostname()}", {"openmrc.fabric": name})
+    beside = Beside(alerts, receiver)
     service = asyncio.run(
-        _run(fabric, store, settings, listening, token, simulated, duration_s, alerts, ready, waiting)
+        _run(fabric, store, settings, listening, token, simulated, duration_s, beside, ready, waiting)
     )
     if service is not None:
         finished(service)
@@ -100,13 +118,13 @@ async def _run(
     token: Token | None,
     simulated: Simulated | None,
     duration_s: float | None,
-    alerts: Alerts | None,
+    told: Beside,
     ready: Callable[[str], Any],
     waiting: Callable[[str], Any],
 ) -> Service | None:
     """The controller's state at the end; ``None``: it ended before it had the lease."""
     service = Service(fabric, store, settings)
-    service.alerts = alerts
+    service.alerts = alerts = told.alerts
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -133,6 +151,8 @@ async def _run(
         if alerts is not None:
             alerts.page = page
             beside.append(asyncio.create_task(_alerting(alerts, service)))
+        if told.otlp is not None:
+            beside.append(asyncio.create_task(told.otlp.run(lambda: of_controller(service))))
         ready(page)
         if duration_s is not None:
             tasks.append(asyncio.create_task(asyncio.sleep(duration_s)))

@@ -53,6 +53,7 @@ from openmrc.wire.layers import (
     parse_usids,
     usid_address,
 )
+from openmrc.wire.live import LiveCapture
 from openmrc.wire.packet import Packet
 from openmrc.wire.readings import Readings
 
@@ -80,6 +81,7 @@ __all__ = [
     "IPv6",
     "IcrcVerdict",
     "LinkType",
+    "LiveCapture",
     "Mark",
     "Nack",
     "NackReason",
