@@ -9,7 +9,7 @@ import pytest
 from openmrc import sim
 from openmrc.cli import main
 from openmrc.errors import ArgumentError
-from openmrc.sim import transports
+from openmrc.sim import sweep, transports
 from tests.helpers.repository import ROOT
 
 SCENARIO = "topology: {hosts: 32, planes: 4, radix: 16}\ntraffic: {kind: permutation, bytes: 1M}\n"
@@ -50,20 +50,22 @@ def test_compare_runs_a_class_beside_the_scenario_from_any_directory(
     assert first != own
 
 
-def test_a_kept_point_is_run_again_when_its_class_has_changed(file, tmp_path, monkeypatch):
+def test_a_kept_point_is_run_again_when_its_class_has_changed(file, tmp_path):
     grid = tmp_path / "grid.yaml"
     base = "\n".join(f"  {line}" for line in SCENARIO.splitlines())
     grid.write_text(f'base:\n{base}\naxes:\n  transport: [mrc, "mrc:{CONTROL}"]\n')
 
-    def reused():
-        monkeypatch.delitem(sys.modules, "own_classes", raising=False)
-        return sim.sweep.sweep(sim.sweep.load(grid), tmp_path / "kept", jobs=1).kept
+    def swept():
+        return sweep.sweep(sweep.load(grid), tmp_path / "kept", jobs=1)
 
-    assert reused() == 0
-    assert reused() == 2
+    first, again = swept(), swept()
+    assert (first.kept, again.kept) == (0, 2)
     classes = tmp_path / "own_classes.py"
-    classes.write_text(classes.read_text().replace("self.window / 2", "self.window / 4"))
-    assert reused() == 1
+    classes.write_text(classes.read_text().replace("rate_bps / 8", "rate_bps / 9"))
+    changed = swept()
+    assert changed.kept == 1
+    assert changed.rows[0] == first.rows[0]
+    assert changed.rows[1]["last_us"] != first.rows[1]["last_us"]
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol
 
 from openmrc.errors import ArgumentError
@@ -115,11 +116,8 @@ def named_by(scenario: Scenario) -> OwnClasses:
 def fingerprint(scenario: Scenario) -> str:
     """A hash of the source of the classes that a scenario names; empty if it names none."""
     own = named_by(scenario)
-    modules = [inspect.getmodule(each) for each in (own.path_selector, own.congestion) if each is not None]
-    if not modules:
-        return ""
-    texts = [inspect.getsource(module) for module in modules if module is not None]
-    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+    classes = [each for each in (own.path_selector, own.congestion) if each is not None]
+    return " ".join(_digest(sys.modules[each.__module__]) for each in classes)
 
 
 def _names(transport: Mrc | Uet) -> list[tuple[str, str]]:
@@ -134,7 +132,7 @@ def _class(scenario: Scenario, field: str, name: str) -> Any:
         raise ArgumentError(f"{place}: {name!r} is not of the form module.Class")
     try:
         with _importing_from(scenario.beside, Path()):
-            found = getattr(importlib.import_module(module), attribute, None)
+            found = getattr(_up_to_date(module), attribute, None)
     except ModuleNotFoundError as error:
         raise ArgumentError(f"{place}: {name}: there is no module {error.name}") from None
     except Exception as error:
@@ -142,6 +140,29 @@ def _class(scenario: Scenario, field: str, name: str) -> Any:
     if not isinstance(found, type):
         raise ArgumentError(f"{place}: {name}: {module} has no class {attribute}")
     return found
+
+
+_digests: dict[str, str] = {}
+"""Of the source of each module when it was imported here."""
+
+
+def _up_to_date(name: str) -> ModuleType:
+    """The module; executed again if its source has changed, as in a notebook or a worker that lives on."""
+    module = importlib.import_module(name)
+    digest = _digest(module)
+    if _digests.setdefault(name, digest) != digest:
+        # Not `reload`: it takes a compiled file of the same second and size for the new source.
+        source = Path(inspect.getfile(module))
+        exec(compile(source.read_bytes(), source, "exec"), vars(module))
+        _digests[name] = digest
+    return module
+
+
+def _digest(module: ModuleType) -> str:
+    try:
+        return hashlib.sha256(Path(inspect.getfile(module)).read_bytes()).hexdigest()
+    except (TypeError, OSError):  # A part of Python, or a module that was never a file.
+        return ""
 
 
 @contextmanager
