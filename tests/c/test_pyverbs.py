@@ -80,7 +80,7 @@ SENDS = {
 }
 """Tests of other things whose traffic is SEND, which MRC does not have."""
 EITHER = "test_device.DeviceTest.test_query_port_bad_flow"
-"""It asks for a port above `phys_port_cnt`, at random. Ours answers for every plane (docs/spec/c-interface.md)."""
+"""It asks for a port above `phys_port_cnt`, drawn at random; ours answers for a port of each plane."""
 
 
 @pytest.fixture(scope="module")
