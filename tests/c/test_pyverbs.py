@@ -55,7 +55,6 @@ PASS = {
     "test_device.DeviceTest.test_query_gid_table_bad_flow",
     "test_device.DeviceTest.test_query_pkey",
     "test_device.DeviceTest.test_query_port",
-    "test_device.DeviceTest.test_query_port_bad_flow",
     "test_fork.ForkAPITest.test_is_fork_initialized",
     "test_mr.MRTest.test_reg_mr_bad_flags",
     "test_pd.PDTest.test_alloc_pd",
@@ -80,6 +79,8 @@ SENDS = {
     "test_relaxed_ordering.RoTestCase.test_ro_rc_traffic",
 }
 """Tests of other things whose traffic is SEND, which MRC does not have."""
+EITHER = "test_device.DeviceTest.test_query_port_bad_flow"
+"""It asks for a port above `phys_port_cnt`, drawn at random; ours answers for a port of each plane."""
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +117,9 @@ def test_what_mrc_has_passes_the_suite_of_rdma_core(outcomes):
 
 def test_only_tests_that_send_fail_and_their_sends_are_refused(outcomes):
     failed = {name: reason for name, (outcome, reason) in outcomes.items() if outcome == "failed"}
+    assert "Successfully queried non-existing port" in failed.pop(
+        EITHER, "Successfully queried non-existing port"
+    )
     assert set(failed) == SENDS
     assert set(failed.values()) == {"Failed to post send. Errno: 95, Operation not supported"}
 
