@@ -27,6 +27,7 @@ from openmrc.sim import scenario
 from openmrc.sim.scenario import Scenario
 from openmrc.sim.scenario.part import Part, types
 from openmrc.sim.sweep import Grid
+from openmrc.units import unit_of_field
 
 FILES: dict[str, type[BaseModel]] = {
     "scenario": Scenario,
@@ -36,26 +37,6 @@ FILES: dict[str, type[BaseModel]] = {
     "job": Job,
 }
 """What a YAML file can be."""
-
-_UNITS = (
-    (r"_us$", "us"),
-    (r"_ns$", "ns"),
-    (
-        r"(^|_)bytes$|^(buffer|xoff|xon_offset|headroom|receive_buffer|snaplen|mtu|trim_size|fixed_window)$",
-        "B",
-    ),
-    (r"(^|_)rate$|_bps$|^capacity$", "bit/s"),
-    (r"^(host_t0|t0_t1|t1_t2|t2_t3|reach)$", "m"),
-    (r"^watts$", "W"),
-    (r"_s$", "s"),
-    (r"^(every|restart)_min$", "min"),
-    (r"_(h|hours)$", "h"),
-    (r"(^|_)days$", "d"),
-    (r"_gbps$", "Gb/s"),
-    (r"_tbps$", "Tb/s"),
-    (r"^usd_per_gpu_hour$", "USD"),
-    (r"^(share|probability|load|control_share|exposed)$", "share"),
-)
 
 
 class Row(NamedTuple):
@@ -72,11 +53,11 @@ class Row(NamedTuple):
 
 
 class _Schema(GenerateJsonSchema):
-    """A schema in which what is read from text may be text: ``800G``, ``30 m``, ``3:1``, ``auto``."""
+    """A schema in which what is read from text may be text: ``800G``, ``1M``, ``2ms``, ``3:1``, ``auto``."""
 
     def function_before_schema(self, schema: core_schema.BeforeValidatorFunctionSchema) -> JsonSchemaValue:
         inner = super().function_before_schema(schema)
-        if inner.get("type") in ("integer", "number") or "anyOf" in inner:
+        if inner.get("type") in ("integer", "number") or "anyOf" in inner or "oneOf" in inner:
             return {"anyOf": [inner, {"type": "string"}]}
         if inner.get("type") == "array":
             return {"anyOf": [inner, inner["items"]]}
@@ -147,7 +128,7 @@ def rows(model: type[BaseModel], sources: dict[tuple[str, str], str]) -> Iterato
     for name, field in model.model_fields.items():
         about = of_core.get(name) or own[name]
         meaning = texts.get(name) or about.get("description", "")
-        unit = next((unit for pattern, unit in _UNITS if re.search(pattern, name)), "")
+        unit = unit_of_field(name)
         default = (
             "required"
             if field.is_required()

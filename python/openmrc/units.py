@@ -4,6 +4,7 @@ A text that could mean two things is refused, never guessed.
 """
 
 import re
+from collections.abc import Callable
 from fractions import Fraction
 
 from openmrc.errors import ArgumentError
@@ -24,6 +25,26 @@ _SECONDS = {
     "min": Fraction(60),
     "h": Fraction(3600),
 }
+
+_FIELDS = (
+    (r"_us$", "us"),
+    (r"_ns$", "ns"),
+    (
+        r"(^|_)bytes$|^(buffer|xoff|xon_offset|headroom|receive_buffer|snaplen|mtu|trim_size|fixed_window)$",
+        "B",
+    ),
+    (r"(^|_)rate$|_bps$|^capacity$", "bit/s"),
+    (r"^(host_t0|t0_t1|t1_t2|t2_t3|reach)$", "m"),
+    (r"^watts$", "W"),
+    (r"_s$", "s"),
+    (r"^(every|restart)_min$", "min"),
+    (r"_(h|hours)$", "h"),
+    (r"(^|_)days$", "d"),
+    (r"_gbps$", "Gb/s"),
+    (r"_tbps$", "Tb/s"),
+    (r"^usd_per_gpu_hour$", "USD"),
+    (r"^(share|probability|load|control_share|exposed)$", "share"),
+)
 
 
 def size(count: float) -> str:
@@ -129,3 +150,19 @@ def duration(milliseconds: float) -> str:
 def files(count: int) -> str:
     """``1 file``, ``2 files``."""
     return f"{count} file{'' if count == 1 else 's'}"
+
+
+def unit_of_field(name: str) -> str:
+    """The unit of a field of a file, which its name says: ``us`` of ``at_us``; empty if it has none."""
+    return next((unit for pattern, unit in _FIELDS if re.search(pattern, name)), "")
+
+
+def parse_in(unit: str) -> Callable[[str], float] | None:
+    """What reads a text with a unit of its own, as a number in ``unit``: ``2ms`` as 2000 us.
+
+    Args:
+        unit: One of :func:`unit_of_field`. ``None`` comes back for those that are written as numbers only.
+    """
+    if unit in ("ns", "us", "s"):
+        return lambda text: round(parse_time(text, needs_unit=True) / float(_SECONDS[unit]), 9)
+    return {"B": parse_size, "bit/s": parse_rate, "share": parse_share}.get(unit)

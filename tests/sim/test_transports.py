@@ -313,8 +313,8 @@ def test_what_a_class_of_ones_own_raises_comes_out_as_it_is() -> None:
     assert sim.run(scenario(), path_selector=Interrupted).summary().delivered < 32
 
 
-def test_classes_of_ones_own_stand_in_for_parts_of_mrc_only() -> None:
-    with pytest.raises(ArgumentError, match="parts of MRC"):
+def test_classes_of_ones_own_stand_in_for_parts_of_mrc_and_uet_only() -> None:
+    with pytest.raises(ArgumentError, match="parts of mrc and uet"):
         sim.run(scenario(transport={"kind": "rocev2"}), path_selector=RoundRobin)
     with pytest.raises(ArgumentError, match="fixed_window"):
         sim.run(scenario(transport={"kind": "mrc", "fixed_window": 100_000}), congestion=Fixed)

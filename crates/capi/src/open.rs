@@ -117,7 +117,8 @@ fn public_part(device: &'static Device, async_fd: c_int) -> VerbsContext {
         context: IbvContext {
             device: (&raw const device.public).cast_mut(),
             ops,
-            cmd_fd: -1,
+            // No kernel takes commands. Programs duplicate the descriptor before `ibv_import_device` refuses it.
+            cmd_fd: async_fd,
             async_fd,
             num_comp_vectors: 1,
             mutex: Opaque([0; _]),

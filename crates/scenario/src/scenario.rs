@@ -171,6 +171,10 @@ impl Checked {
     /// # Errors
     /// [`ScenarioError`] if the user's own parts do not fit the transport.
     pub fn build(&self, own: OwnParts) -> Result<Run, ScenarioError> {
+        if let Some((field, name)) = self.scenario.transport.named_class().filter(|_| !own.are_any()) {
+            let message = format!("{name} is a class of Python, which is not here");
+            return Err(ScenarioError::at(field, message).inside("transport"));
+        }
         if own.are_any() && self.scenario.threads.u32() > 1 {
             let message = format!(
                 "{} threads would wait for each other in path_selector and congestion: with these it is 1",

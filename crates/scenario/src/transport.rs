@@ -81,15 +81,26 @@ impl Transport {
         network: &NetworkConfig,
         own: OwnParts,
     ) -> Result<TransportConfig, ScenarioError> {
-        if !matches!(self, Transport::Mrc(_)) {
+        if !matches!(self, Transport::Mrc(_) | Transport::Uet(_)) {
             own.refuse(self.kind())?;
         }
         Ok(match self {
             Transport::Mrc(mrc) => TransportConfig::Mrc(mrc.config(own)?),
             Transport::Rocev2(rocev2) => TransportConfig::Rocev2(rocev2.config(network.port_rate_bps)),
-            Transport::Uet(uet) => TransportConfig::Uet(uet.config()),
+            Transport::Uet(uet) => TransportConfig::Uet(uet.config(own)),
             Transport::Adaptive(adaptive) => TransportConfig::Adaptive(adaptive.config(network)),
         })
+    }
+
+    /// A class of a user's own that the scenario names, with its field.
+    pub(crate) fn named_class(&self) -> Option<(&'static str, &str)> {
+        let (path_selector, congestion) = match self {
+            Transport::Mrc(mrc) => (&mrc.path_selector, &mrc.congestion),
+            Transport::Uet(uet) => (&uet.path_selector, &uet.congestion),
+            Transport::Rocev2(_) | Transport::Adaptive(_) => return None,
+        };
+        let selector = path_selector.as_deref().map(|name| ("path_selector", name));
+        selector.or_else(|| congestion.as_deref().map(|name| ("congestion", name)))
     }
 
     /// The same with everything filled in.
@@ -102,12 +113,12 @@ impl Transport {
     }
 }
 
-/// A user's own parts, in place of MRC's.
+/// A user's own parts, in place of those of MRC or UET.
 #[derive(Default)]
 pub struct OwnParts {
     /// Instead of NSCC.
     pub congestion: Option<mrc::CustomCc>,
-    /// Instead of EV states.
+    /// Instead of EV states, or of UET's load balancing.
     pub path_selector: Option<mrc::CustomSelector>,
 }
 
@@ -121,7 +132,8 @@ impl OwnParts {
         if !self.are_any() {
             return Ok(());
         }
-        let message = format!("path_selector and congestion stand in for parts of MRC: transport is {kind}");
+        let message =
+            format!("path_selector and congestion stand in for parts of mrc and uet: transport is {kind}");
         Err(ScenarioError::at("transport", message))
     }
 }
@@ -150,6 +162,10 @@ pub struct Mrc {
     pub linger: bool,
     /// Every message needs a receive of its receiver; none does if left open.
     pub receives: Option<Receives>,
+    /// A class of your own in place of EV states, as `module.Class`: Python only, and one thread.
+    pub path_selector: Option<String>,
+    /// A class of your own in place of NSCC, in the same form.
+    pub congestion: Option<String>,
 }
 
 /// Receives of each connection: how soon its receiver is ready for the next message.
@@ -185,6 +201,8 @@ impl Default for Mrc {
             prove_mtu: false,
             linger: false,
             receives: None,
+            path_selector: None,
+            congestion: None,
         }
     }
 }
@@ -438,6 +456,10 @@ pub struct Uet {
     pub destination_control: bool,
     /// Whether a sender whose only packet is trimmed on the last hop waits longer before each next one, as with MRC.
     pub spacing: bool,
+    /// A class of your own in place of `load_balancing`, as `module.Class`: Python only, and one thread.
+    pub path_selector: Option<String>,
+    /// A class of your own in place of NSCC, in the same form.
+    pub congestion: Option<String>,
 }
 
 impl Default for Uet {
@@ -451,6 +473,8 @@ impl Default for Uet {
             mpr: Mrc::default().mpr,
             destination_control: Mrc::default().destination_control,
             spacing: Mrc::default().spacing,
+            path_selector: None,
+            congestion: None,
         }
     }
 }
@@ -468,12 +492,14 @@ pub enum Spraying {
 }
 
 impl Uet {
-    fn config(&self) -> UetConfig {
+    fn config(&self, own: OwnParts) -> UetConfig {
         UetConfig {
-            load_balancing: match self.load_balancing {
-                Spraying::Oblivious => LoadBalancing::Oblivious,
-                Spraying::Reps => LoadBalancing::Reps,
-                Spraying::Skip => LoadBalancing::EvSkip,
+            congestion: own.congestion.map_or(MrcCongestion::Nscc, MrcCongestion::Custom),
+            load_balancing: match (own.path_selector, self.load_balancing) {
+                (Some(class), _) => LoadBalancing::Custom(class),
+                (None, Spraying::Oblivious) => LoadBalancing::Oblivious,
+                (None, Spraying::Reps) => LoadBalancing::Reps,
+                (None, Spraying::Skip) => LoadBalancing::EvSkip,
             },
             evs: self.evs.u16(),
             mpr: self.mpr.u8(),
@@ -485,7 +511,7 @@ impl Uet {
 
 impl Default for UetConfig {
     fn default() -> Self {
-        Uet::default().config()
+        Uet::default().config(OwnParts::default())
     }
 }
 

@@ -212,6 +212,8 @@ def _without_tags(node: yaml.Node | None, location: Location, *, missing: bool) 
     """A location without pydantic's names of union branches, which are not in the file."""
     kept: list[int | str] = []
     for place, part in enumerate(location):
+        if isinstance(part, int) and isinstance(node, yaml.MappingNode):
+            continue  # The only member of a list, written without the list.
         keys = [key.value for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
         # A missing field is not in the file, but the message must name it.
         if isinstance(part, str) and part not in keys and not (missing and place == len(location) - 1):
@@ -236,8 +238,10 @@ def _line(node: yaml.Node | None, location: Location) -> int | None:
     for part in location:
         found = None
         if isinstance(node, yaml.MappingNode):
+            if isinstance(part, int):
+                continue
             for key, value in node.value:
-                if key.value == str(part):
+                if key.value == part:
                     line, found = key.start_mark.line + 1, value
         elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
             found = node.value[part]

@@ -2,7 +2,7 @@
 
 from openmrc import _core
 from openmrc.errors import ArgumentError, FormatError
-from openmrc.sim import memory
+from openmrc.sim import custom, memory
 from openmrc.sim.scenario import Scenario
 from openmrc.sim.scenario.part import place_of
 from openmrc.units import size
@@ -28,6 +28,7 @@ def check(scenario: Scenario) -> _core.CheckedScenario:
         parts = checked.memory()
     except (ArgumentError, FormatError) as error:
         raise located(scenario, error) from None
+    custom.named_by(scenario)
     needed, available = sum(parts.values()), memory.available()
     if needed > available:
         largest = max(parts, key=parts.__getitem__)

@@ -6,7 +6,7 @@ from pathlib import Path
 from openmrc import _core
 from openmrc.errors import ArgumentError
 from openmrc.sim.check import check, located
-from openmrc.sim.custom import Congestion, PathSelector
+from openmrc.sim.custom import Congestion, PathSelector, named_by
 from openmrc.sim.pcapng import CaptureFile
 from openmrc.sim.results import Results
 from openmrc.sim.scenario import Scenario
@@ -39,8 +39,9 @@ def run(
         scenario: What to run.
         progress: Called now and then with how far the run has come.
         capture: The file for the packets that ``scenario.record.capture`` asks for, in pcapng format.
-        path_selector: A class of your own in place of MRC's EV states (:mod:`openmrc.sim.custom`); slower,
-            and in one thread only.
+        path_selector: A class of your own in place of MRC's EV states or UET's load balancing
+            (:mod:`openmrc.sim.custom`); slower, and in one thread only. Default: the one that the
+            scenario's transport names, if any.
         congestion: A class of your own in place of NSCC; the same.
 
     Raises:
@@ -53,6 +54,8 @@ def run(
     if capture is not None and scenario.record.capture is None:
         raise ArgumentError("capture: the scenario's record does not say which links to listen to")
     checked = check(scenario)
+    own = named_by(scenario)
+    path_selector, congestion = path_selector or own.path_selector, congestion or own.congestion
     try:
         simulation = _core.Simulation(checked, path_selector=path_selector, congestion=congestion)
     except ArgumentError as error:

@@ -23,7 +23,7 @@ from openmrc.extras import import_optional
 from openmrc.fabric import yamlfile
 from openmrc.files import read_text, replacing, write_text
 from openmrc.model import Model
-from openmrc.sim import check, clusters, collectives, memory, transports
+from openmrc.sim import check, clusters, collectives, custom, memory, transports
 from openmrc.sim.results import Results
 from openmrc.sim.run import run
 from openmrc.sim.scenario import Scenario
@@ -269,9 +269,15 @@ def sweep(
     return Sweep(found, len(points), kept)
 
 
-def key(checked: _core.CheckedScenario) -> str:
-    """The name of a point's file: a hash of the scenario, with everything filled in, and of the version."""
-    text = json.dumps([openmrc.__version__, json.loads(checked.filled())], sort_keys=True)
+def key(checked: _core.CheckedScenario, own: str = "") -> str:
+    """The name of a point's file: a hash of the scenario, with everything filled in, and of the version.
+
+    Args:
+        checked: The scenario.
+        own: :func:`openmrc.sim.custom.fingerprint` of the classes that it names.
+    """
+    parts = [openmrc.__version__, json.loads(checked.filled())]
+    text = json.dumps([*parts, own] if own else parts, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -335,7 +341,7 @@ def _check(points: Sequence[tuple[Point, Scenario]], at_once: int) -> list[str]:
             raise ArgumentError(f"at {_as_text(point)}: {error}") from None
         if (needed := sum(checked.memory().values())) > largest:
             largest, largest_point = needed, point
-        names.append(key(checked))
+        names.append(key(checked, custom.fingerprint(scenario)))
     available = memory.available()
     if largest * at_once > available:
         raise ArgumentError(

@@ -5,10 +5,10 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from openmrc.errors import ArgumentError, FormatError
-from openmrc.fabric import yamlfile
+from openmrc.errors import ArgumentError
 from openmrc.model import in_words
 from openmrc.sim.scenario import Network, Nic, Scenario, Switch, Transport
+from openmrc.sim.scenario.transport import fields_of
 
 _transport: TypeAdapter[Any] = TypeAdapter(Transport)
 
@@ -36,18 +36,11 @@ def apply(scenario: Scenario, text: str) -> Scenario:
     Raises:
         ArgumentError: if there is no such transport or field, or a value is out of range.
     """
-    kind, *options = text.split(":")
-    fields: dict[str, Any] = {"kind": kind}
-    for option in options:
-        name, equals, value = option.partition("=")
-        if not equals:
-            raise ArgumentError(f"transports: {text}: {option} is not of the form field=value")
-        if name in fields:
-            raise ArgumentError(f"transports: {text}: {name} is given twice")
-        try:
-            fields[name] = yamlfile.value_of(value)
-        except FormatError:
-            raise ArgumentError(f"transports: {text}: {name}: {value} is not a value") from None
+    try:
+        fields = fields_of(text)
+    except ValueError as error:
+        raise ArgumentError(f"transports: {error}") from None
+    kind = fields["kind"]
     planes = fields.pop("planes", scenario.topology.planes)
     if planes not in (1, scenario.topology.planes):
         own = scenario.topology.planes

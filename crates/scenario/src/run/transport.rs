@@ -22,6 +22,8 @@ pub enum TransportConfig {
 /// hash, no knowledge of broken paths.
 #[derive(Clone, Debug)]
 pub struct UetConfig {
+    /// Congestion control.
+    pub congestion: MrcCongestion,
     /// How entropy values are chosen.
     pub load_balancing: LoadBalancing,
     /// Entropy values of a queue pair, all planes together.
@@ -64,7 +66,7 @@ pub struct Rocev2Config {
     pub ack_every: u32,
 }
 
-/// Congestion control of MRC.
+/// Congestion control of MRC and UET.
 #[derive(Clone, Debug)]
 pub enum MrcCongestion {
     /// `uet-1.0-nscc`.

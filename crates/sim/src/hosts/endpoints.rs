@@ -86,7 +86,7 @@ impl Endpoints {
                 ev_active: uet.evs,
                 ev_backup: 0,
                 mpr: uet.mpr,
-                congestion: MrcCongestion::Nscc,
+                congestion: uet.congestion.clone(),
                 load_balancing: uet.load_balancing.clone(),
                 destination_control: uet.destination_control,
                 spacing: uet.spacing,

@@ -5,13 +5,15 @@ open is not handed over: the core fills it in.
 """
 
 import json
+from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, Self
+from types import NoneType, UnionType
+from typing import Annotated, Any, Self, Union, get_args, get_origin
 
-from pydantic import ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic import BeforeValidator, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from openmrc import _core
+from openmrc import _core, units
 from openmrc.errors import ArgumentError
 from openmrc.fabric import yamlfile
 from openmrc.model import Model
@@ -42,8 +44,22 @@ _INSIDE: ContextVar[bool] = ContextVar("inside", default=False)
 """Whether the part that is made is inside another one, which is checked as a whole."""
 
 
+def _is_number(annotation: Any) -> bool:
+    """Whether a field holds a number, or nothing."""
+    kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    plain = {get_args(kind)[0] if get_origin(kind) is Annotated else kind for kind in kinds}
+    return plain <= {int, float, NoneType} and plain != {NoneType}
+
+
+def _text_read_by(read: Callable[[str], float]) -> Callable[[Any], Any]:
+    return lambda value: read(value) if isinstance(value, str) else value
+
+
 class Part(Model):
-    """A part of a scenario, checked by the core as it is made: once, with all the parts inside it."""
+    """A part of a scenario, checked by the core as it is made: once, with all the parts inside it.
+
+    A number whose field has a unit may be a text with one: ``bytes: 1M``, ``at_us: 2ms``, ``load: 50%``.
+    """
 
     model_config = ConfigDict(allow_inf_nan=False, ser_json_inf_nan="constants", validate_default=True)
 
@@ -54,6 +70,10 @@ class Part(Model):
             for name, field in cls.model_fields.items():
                 if field.default is OPEN:
                     field.default = _default(cls.__name__, name)
+                read = units.parse_in(units.unit_of_field(name))
+                has_reader = any(isinstance(each, BeforeValidator) for each in field.metadata)
+                if read is not None and not has_reader and _is_number(field.annotation):
+                    field.metadata.append(BeforeValidator(_text_read_by(read)))
             cls.model_rebuild(force=True)
 
     def model_post_init(self, context: Any) -> None:

@@ -1,9 +1,11 @@
 """The transport of the hosts, each with the parameters of its publication."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictInt
 
+from openmrc.errors import FormatError
+from openmrc.fabric import yamlfile
 from openmrc.sim.scenario.part import OPEN, Part
 
 
@@ -45,6 +47,11 @@ class Mrc(Part):
     peers for a while, as NICs' do. Else a receiver's stays until its sender knows that all has arrived."""
     receives: Receives | None = OPEN
     """Every message needs a receive of its receiver; none does if left open."""
+    path_selector: str | None = OPEN
+    """A class of your own in place of EV states, as ``module.Class`` (:mod:`openmrc.sim.custom`): slower, and
+    in one thread only."""
+    congestion: str | None = OPEN
+    """A class of your own in place of NSCC, in the same form."""
 
 
 class Dcqcn(Part):
@@ -109,6 +116,11 @@ class Uet(Part):
     spacing: bool = OPEN
     """Whether a sender whose only packet is trimmed on the last hop waits longer before each next one,
     as with MRC."""
+    path_selector: str | None = OPEN
+    """A class of your own in place of ``load_balancing``, as ``module.Class`` (:mod:`openmrc.sim.custom`):
+    slower, and in one thread only."""
+    congestion: str | None = OPEN
+    """A class of your own in place of NSCC, in the same form."""
 
 
 class Adaptive(Part):
@@ -131,3 +143,24 @@ class Adaptive(Part):
 
 
 Transport = Annotated[Mrc | Rocev2 | Uet | Adaptive, Field(discriminator="kind")]
+
+
+def fields_of(text: str) -> dict[str, Any]:
+    """The fields of a transport that is written as a short text: ``mrc``, ``rocev2:qps=8``.
+
+    Raises:
+        ValueError: if an option is not of the form ``field=value``, or is given twice.
+    """
+    kind, *options = text.split(":")
+    fields: dict[str, Any] = {"kind": kind}
+    for option in options:
+        name, equals, value = option.partition("=")
+        if not equals:
+            raise ValueError(f"{text}: {option} is not of the form field=value")
+        if name in fields:
+            raise ValueError(f"{text}: {name} is given twice")
+        try:
+            fields[name] = yamlfile.value_of(value)
+        except FormatError:
+            raise ValueError(f"{text}: {name}: {value} is not a value") from None
+    return fields

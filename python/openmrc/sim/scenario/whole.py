@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import StrictInt, ValidationInfo, model_validator
+from pydantic import StrictInt, ValidationInfo, field_validator, model_validator
 
 from openmrc import notebook
 from openmrc.fabric import yamlfile
@@ -13,7 +13,7 @@ from openmrc.sim.scenario.network import Network, Topology, planned
 from openmrc.sim.scenario.part import OPEN, Part
 from openmrc.sim.scenario.record import Record
 from openmrc.sim.scenario.traffic import Flows, Recorded, Traffic
-from openmrc.sim.scenario.transport import Transport
+from openmrc.sim.scenario.transport import Transport, fields_of
 
 
 class Scenario(Part, yamlfile.Sourced):
@@ -33,6 +33,23 @@ class Scenario(Part, yamlfile.Sourced):
     """What the run records."""
     threads: StrictInt = OPEN
     """Threads that simulate it, each a part of the network. The results are the same for every number."""
+
+    @field_validator("transport", mode="before")
+    @classmethod
+    def _short_transport(cls, value: Any) -> Any:
+        """``mrc`` and ``rocev2:qps=8`` are transports too."""
+        if not isinstance(value, str):
+            return value
+        fields = fields_of(value)
+        if "planes" in fields:
+            raise ValueError(f"{value}: planes are the topology's here: topology.planes")
+        return fields
+
+    @field_validator("traffic", "faults", mode="before")
+    @classmethod
+    def _only_one(cls, value: Any) -> Any:
+        """One pattern or fault needs no list."""
+        return [value] if isinstance(value, dict | Part) else value
 
     @model_validator(mode="before")
     @classmethod
