@@ -29,6 +29,8 @@ PRIORS = MappingProxyType(
 often than links fail, links more often than switches."""
 
 _REFITS = 3
+_NO_SHARE = 60.0
+"""Nats below the most probable suspect from which a share is less than a double can add to 1."""
 _STEPS = 60
 """Of the search for a rate: a golden section in the logarithm reaches 1e-9 of the interval."""
 
@@ -175,15 +177,40 @@ class _Search:
 
     def _best_addition(self, banned: Collection[Component]) -> Component | None:
         """The component that raises the posterior most; ``None`` if none has the evidence."""
-        best, most = None, 0.0
-        for component in self._through:
-            if component in self._rates or component in banned:
+        # An addition explains at most what is unexplained of its paths. So the search begins with those of
+        # which most is, and passes over what cannot be better; of equals the first one is taken.
+        unexplained = self._unexplained()
+        bounds = [
+            (sum(unexplained[i] for i in through), place, component)
+            for place, (component, through) in enumerate(self._through.items())
+            if component not in self._rates and component not in banned
+        ]
+        best, most, first = None, 0.0, -1
+        for bound, place, component in sorted(bounds, key=lambda each: (-each[0], each[1])):
+            # Sums of many logarithms differ in their last digits.
+            reach = bound * (1 + 1e-9) + 1e-6
+            prior = math.log(self._model.priors[component.kind])
+            if reach < self._model.least_evidence:
+                break
+            if reach + prior < most:
                 continue
             gain = self._fit(component)[1]
-            posterior = gain + math.log(self._model.priors[component.kind])
-            if gain >= self._model.least_evidence and posterior > most:
-                best, most = component, posterior
+            if gain < self._model.least_evidence:
+                continue
+            if gain + prior > most or (gain + prior == most and best is not None and place < first):
+                best, most, first = component, gain + prior, place
         return best
+
+    def _unexplained(self, without: Collection[Component] = ()) -> list[float]:
+        """How improbable the losses of each observation are with what is chosen, nats."""
+        arrives = [1 - self._model.background] * len(self._sets)
+        for component, rate in self._rates.items():
+            for i in self._through[component] if component not in without else ():
+                arrives[i] *= 1 - rate
+        return [
+            -_log_likelihood(sent, lost, share)
+            for (sent, lost), share in zip(self._counts, arrives, strict=True)
+        ]
 
     def _refit(self) -> None:
         """Fits the rates again, one after the other with the others as they are."""
@@ -230,21 +257,29 @@ class _Search:
         rate, evidence = self._fit(component)
         lossy = self._losses(component)
         rivals = {c for i in lossy for c in self._sets[i]} - (self._rates.keys() - {component})
-        posterior = {
-            rival: self._fit(rival, without=[component])[1] + math.log(self._model.priors[rival.kind])
-            for rival in rivals
-        }
-        most = max(posterior.values())
+        unexplained = self._unexplained([component])
+        posterior: dict[Component, float] = {}
+        most = -math.inf
+        # The component itself is first: what can explain much less has no share of the posterior.
+        for rival in (component, *rivals - {component}):
+            prior = math.log(self._model.priors[rival.kind])
+            if sum(unexplained[i] for i in self._through[rival]) + prior < most - _NO_SHARE:
+                continue
+            posterior[rival] = self._fit(rival, without=[component])[1] + prior
+            most = max(most, posterior[rival])
         weights = {rival: math.exp(value - most) for rival, value in posterior.items()}
+        total = sum(weights.values())
         parts: defaultdict[tuple[str, str], float] = defaultdict(float)
         for rival, weight in weights.items():
-            parts[rival.part] += weight / sum(weights.values())
+            parts[rival.part] += weight / total
+        # Of a link and its directions the heaviest stands for the part.
+        stands: dict[tuple[str, str], Component] = {}
+        for rival, weight in weights.items():
+            before = stands.get(rival.part)
+            if before is None or weight > weights[before]:
+                stands[rival.part] = rival
         suspects = sorted(
-            (
-                (max((c for c in weights if c.part == part), key=lambda c: weights[c]), share)
-                for part, share in parts.items()
-            ),
-            key=lambda pair: (-pair[1], pair[0]),
+            ((stands[part], share) for part, share in parts.items()), key=lambda pair: (-pair[1], pair[0])
         )
         first, confidence = suspects[0]
         return Verdict(

@@ -26,7 +26,9 @@ from openmrc.operate.locate import Locator, Sight
 from openmrc.operate.model import MOST_PATHS, Name, Report
 
 PERIOD_S = 0.5
-"""Between two reports."""
+"""Between two looks at the processes; what has changed is reported at once."""
+HEARTBEAT_S = 2.0
+"""Between two reports of the same. A controller takes a host as silent after 5 s without one."""
 MOST_WAIT_S = 10.0
 """Between two attempts to reach the controller."""
 _log = logging.getLogger("openmrc.agent")
@@ -89,6 +91,8 @@ class Agent:
         self._boot = secrets.token_hex(8)
         self._sequence = 0
         self._failures = 0
+        self._told: dict[str, tuple[dict[str, Any], float]] = {}
+        """By host: what the controller has, and since when, monotonic seconds."""
         self._ended = threading.Event()
         if state is not None and state.exists():
             self._restore(state)
@@ -168,22 +172,29 @@ class Agent:
         return False
 
     def _report(self, host: str, seen: list[DevicePaths], sight: Sight, *, applied: bool) -> None:
-        self._sequence += 1
         dead = dict.fromkeys((self.fabric.host(path.dst), path.ev) for path in sight.dead)
         alive = dict.fromkeys((self.fabric.host(path.dst), path.ev) for path in sight.alive)
         planes = sorted({int(each.switch[1 : each.switch.index("/")]) for each in sight.cables_down})
+        content: dict[str, Any] = {
+            "ports_down": planes,
+            "dead": list(dead)[:MOST_PATHS],
+            "alive": list(alive)[:MOST_PATHS],
+            # Until every process has the list, the agent has not.
+            "deny_version": self.deny_version if applied else 0,
+            "devices": len(seen),
+            "jobs": sorted({device.job[:64] for device in seen if device.job})[:64],
+        }
+        now = time.monotonic()
+        told, since = self._told.get(host, ({}, 0.0))
+        if content == told and now - since < HEARTBEAT_S - PERIOD_S / 2:
+            return
+        self._sequence += 1
         report = Report(
+            **content,
             host=host,
             boot=self._boot,
             sequence=self._sequence,
             time=time.time(),
-            ports_down=planes,
-            dead=list(dead)[:MOST_PATHS],
-            alive=list(alive)[:MOST_PATHS],
-            # Until every process has the list, the agent has not.
-            deny_version=self.deny_version if applied else 0,
-            devices=len(seen),
-            jobs=sorted({device.job[:64] for device in seen if device.job})[:64],
             tx_bytes=sum(row["tx_bytes"] for device in seen for row in device.counters),
         )
         try:
@@ -195,6 +206,7 @@ class Agent:
             _log.info("connected to %s", self._clients[host].address)
         self._failures, self.counts.connected = 0, True
         self.counts.reports["sent"] += 1
+        self._told[host] = content, now
         if reply.deny is not None and (reply.deny_version, frozenset(reply.deny)) != (
             self.deny_version,
             self.deny,
@@ -204,6 +216,7 @@ class Agent:
 
     def _failed(self, error: Error) -> None:
         self.counts.reports["failed"] += 1
+        self._told.clear()
         if self.counts.connected or not self._failures:
             _log.warning("%s; %d links stay denied", error, len(self.deny))
         self._failures, self.counts.connected = self._failures + 1, False

@@ -148,6 +148,8 @@ class HostView:
     observations: list[Observation] = field(default_factory=list)
     good: frozenset[str] = frozenset()
     """Links over which packets or probes of the host arrive."""
+    loses: bool = False
+    """Whether any packet or probe of the host was lost."""
     used: frozenset[str] = frozenset()
     """Links on paths that its queue pairs use."""
 
@@ -199,6 +201,7 @@ class Map:
             if each.lost < each.sent:
                 good.update(c.name for c in components if c.kind is Kind.LINK)
         view.good = frozenset(good)
+        view.loses = any(observation.lost for observation in view.observations)
         self.hosts[report.host] = view
         return True
 
@@ -231,7 +234,10 @@ class Map:
         It changes nothing, so that it may run in another thread.
         """
         views = self.heard(now, patience)
-        verdicts = localise(o for view in views for o in view.observations if o.sent)
+        # Nearly always nothing is lost, and then there is nothing to explain.
+        verdicts = []
+        if any(view.loses for view in views):
+            verdicts = localise(o for view in views for o in view.observations if o.sent)
         evidence = dict.fromkeys(self.topology.links, Evidence.UNKNOWN)
         for view in views:
             for link in view.good:

@@ -58,7 +58,7 @@ class Settings:
     patience_s: float = 5.0
     """A host whose last report is older is silent, and its report is no evidence any more."""
     period_s: float = 0.25
-    """Between two evaluations."""
+    """Between two evaluations, at least; three times what one takes, so that agents are heard meanwhile."""
     read_only: bool = False
     simulated: bool = False
     history: int = 200
@@ -237,14 +237,15 @@ class Service:
     # --- evaluation -----------------------------------------------------------------------------------------
 
     async def _evaluations(self) -> None:
-        checked = 0.0
+        checked = took = 0.0
         while True:
-            await asyncio.sleep(self.settings.period_s)
+            await asyncio.sleep(max(self.settings.period_s, 3 * took))
             now = time.monotonic()
             # Silence and holds change without a report.
             if self._dirty or now - checked > 1.0:
                 self._dirty, checked = False, now
                 await self.evaluate()
+                took = time.monotonic() - now
 
     async def evaluate(self) -> None:
         """Names faults from the reports of now, changes the map, and decides what is to be denied."""
