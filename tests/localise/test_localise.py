@@ -23,6 +23,7 @@ from openmrc.localise import (
     alarm_threshold,
     components_of_path,
     expected_probes,
+    likelihood,
     localise,
     loops_of_host,
     smallest_cover,
@@ -247,3 +248,33 @@ def test_counts_that_cannot_be_are_refused():
 def test_an_empty_model_of_faults_ends(probed):
     assert localise([]) == []
     assert localise(probed.probe({}, 0), Model(least_evidence=5, background=1e-3)) == []
+
+
+def test_a_search_that_passes_over_what_cannot_be_better_has_the_verdicts_of_one_that_tries_all(
+    probed, monkeypatch
+):
+    worlds = []
+    for seed in range(12):
+        rng = random.Random(seed)
+        worlds.append(probed.probe(probed.draw(rng, rng.randint(1, 4)), seed))
+    shortened = [localise(world) for world in worlds]
+    passed_over = likelihood._Search._fit
+    monkeypatch.setattr(
+        likelihood._Search,
+        "_unexplained",
+        lambda search, without=(): [math.inf] * len(search._sets),
+    )
+    tried = Counter()
+
+    def counted(search, component, without=()):
+        tried[component] += 1
+        return passed_over(search, component, without)
+
+    monkeypatch.setattr(likelihood._Search, "_fit", counted)
+    for world, found in zip(worlds, shortened, strict=True):
+        every = localise(world)
+        assert [verdict.component for verdict in every] == [verdict.component for verdict in found]
+        for one, other in zip(every, found, strict=True):
+            assert other.confidence == pytest.approx(one.confidence, abs=1e-12)
+            assert other.evidence == pytest.approx(one.evidence, rel=1e-12)
+    assert len(tried) > 100  # Else nothing was left out that this test could notice.
