@@ -259,7 +259,7 @@ def test_a_search_that_passes_over_what_cannot_be_better_has_the_verdicts_of_one
         faults = probed.draw(rng, rng.randint(1, 4))
         # Few losses leave several suspects.
         worlds.append(probed.probe(faults, seed))
-        worlds.append(probed.probe({each: 5e-3 for each in faults}, seed, probes=500))
+        worlds.append(probed.probe(dict.fromkeys(faults, 0.005), seed, probes=500))
     shortened = [localise(world) for world in worlds]
     passed_over = likelihood._Search._fit
     monkeypatch.setattr(
