@@ -13,7 +13,8 @@ from tests.helpers.debian_perftest import PORT, rows
 from tests.helpers.ends import loopback
 from tests.helpers.programs import need_tool, with_device
 
-PATIENCE = 60
+PATIENCE = 180
+"""Seconds. Both ends spin: beside other programs each turn between them waits for a processor."""
 LISTENING = "0A"
 ADDRESSES = loopback(4)
 
@@ -50,10 +51,15 @@ def both_ends(tool, *arguments, options=()):
     server = start(tool, *arguments, options=options)
     wait_until_listening(server)
     client = start(tool, *arguments, "127.0.0.1", options=options)
-    said = client.communicate(timeout=PATIENCE)[0]
-    if client.returncode:
+    try:
+        said = client.communicate(timeout=PATIENCE)[0]
+        if client.returncode:
+            server.kill()
+        heard = server.communicate(timeout=PATIENCE)[0]
+    finally:
+        # A server that is left would have the port of the next test's.
+        client.kill()
         server.kill()
-    heard = server.communicate(timeout=PATIENCE)[0]
     return client.returncode, said, server.returncode, heard
 
 
