@@ -84,6 +84,30 @@ def test_a_job_larger_than_its_fabric_is_refused():
         workload.run(step, fabric(2))
 
 
+@pytest.mark.parametrize(
+    "layout",
+    [
+        Layout(16, 1, 4, 4, microbatches=4),
+        Layout(16, 2, 2, 4, microbatches=4, schedule="interleaved", chunks=2),
+        Layout(64, 4, 4, 4, microbatches=4),
+        Layout(64, 8, 2, 4, microbatches=2),
+        Layout(64, 1, 4, 16, microbatches=4),
+    ],
+)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_step_at_flow_level_is_within_3_percent_of_packets(layout, seed):
+    step = workload.generate(SMALL, layout)
+    packets, flow = (
+        workload.run(step, fabric(layout.gpus, seed=seed), placement="random", engine=engine)
+        for engine in ("packets", "flow")
+    )
+    assert packets.finished
+    assert flow.finished
+    assert flow.results.totals["data_packets"] == 0 < packets.results.totals["data_packets"]
+    assert flow.step_us == pytest.approx(packets.step_us, rel=0.03)
+    assert packets.exposed_us > 0.05 * packets.step_us  # Else computing alone would be compared.
+
+
 def rails(domain, count):
     """Each rank reduces with those of its place in the other domains."""
     groups = {f"r{at}": tuple(range(at, domain * count, domain)) for at in range(domain)}

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
 
 from openmrc.cli import _common
 from openmrc.errors import ArgumentError, FormatError
@@ -14,6 +16,15 @@ from openmrc.errors import ArgumentError, FormatError
 if TYPE_CHECKING:
     from openmrc.sim import Progress as SoFar
     from openmrc.sim import Scenario
+
+EngineOption = Annotated[
+    Literal["packets", "flow"] | None,
+    typer.Option(
+        "--engine",
+        help="packets, or flow: shares of links for each message, much faster. Default: the scenario's.",
+    ),
+]
+"""What executes a scenario."""
 
 
 @contextmanager

@@ -2,21 +2,18 @@
 
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from openmrc.cli import _common, _values
-from openmrc.cli._simulation import check_outputs, contents_of, progress, with_record
+from openmrc.cli._simulation import EngineOption, check_outputs, contents_of, progress, with_record
 from openmrc.errors import ArgumentError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from openmrc.sim import Results
-
-Engine = Literal["packets", "flow"]
-"""What executes a scenario."""
 
 HOSTS, PLANES, RADIX, SIZE = 1024, 8, 512, 1 << 20
 """The run without a scenario: part of the reference fabric (docs/spec/fabric.md), a mebibyte from every
@@ -49,12 +46,7 @@ def simulate(
     threads: Annotated[
         int | None, typer.Option(help="Threads that simulate the network. Default: the scenario's, else 1.")
     ] = None,
-    engine: Annotated[
-        Engine | None,
-        typer.Option(
-            help="packets, or flow: shares of links for each message, much faster. Default: the scenario's."
-        ),
-    ] = None,
+    engine: EngineOption = None,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Write one HTML file with pictures and figures.")
     ] = None,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from openmrc.cli import _common, _complete
+from openmrc.cli._simulation import EngineOption, contents_of, progress
 from openmrc.units import parse_rate, size
 
 if TYPE_CHECKING:
@@ -180,15 +181,15 @@ def run(
             autocompletion=_complete.choices(*_PLACEMENTS.split("|")),
         ),
     ] = "t0",
+    engine: EngineOption = None,
     gpus: GpusOption = None,
     json: _common.JsonOption = False,
 ) -> None:
-    """Run a workload on a fabric in virtual time, packet by packet: step time and exposed communication.
+    """Run a workload on a fabric in virtual time: step time and exposed communication.
 
     Ctrl-C ends the run and prints what is known so far.
     """
     from openmrc import sim
-    from openmrc.cli._simulation import contents_of, progress
     from openmrc.workload import require
     from openmrc.workload import run as simulate
 
@@ -198,7 +199,7 @@ def run(
     require(found, file)
     fabric = None if scenario is None else sim.load(scenario)
     with contents_of(scenario), progress() as advance:
-        done = simulate(found, fabric, advance, placement)
+        done = simulate(found, fabric, advance, placement, engine)
     if json:
         _common.print_json(done.to_dict())
     else:
@@ -215,8 +216,13 @@ def run(
             ["computing", _ms(done.compute_us), "of the busiest rank"],
         ]
         _common.print_table(["", "ms", ""], rows, prose=True)
-        packets, again = (done.results.totals[name] for name in ("data_packets", "retransmits"))
-        _common.console().print(f"{packets:,} data packets, {again:,} sent again")
+        totals = done.results.totals
+        if done.results.scenario.engine == "flow":
+            _common.console().print(f"{totals['data_bytes']:,} bytes as shares of links, no packets")
+        else:
+            _common.console().print(
+                f"{totals['data_packets']:,} data packets, {totals['retransmits']:,} sent again"
+            )
     if done.results.interrupted:
         raise typer.Exit(_common.EXIT_INTERRUPTED)
     if not done.finished:

@@ -1,10 +1,10 @@
-"""A workload on a fabric in virtual time, packet by packet."""
+"""A workload on a fabric in virtual time."""
 
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from openmrc.errors import ArgumentError
 from openmrc.workload import chakra
@@ -62,6 +62,7 @@ def run(
     scenario: "Scenario | None" = None,
     progress: "Callable[[Progress], object] | None" = None,
     placement: str = "t0",
+    engine: Literal["packets", "flow"] | None = None,
 ) -> StepResults:
     """Runs a step.
 
@@ -72,6 +73,7 @@ def run(
         progress: Called now and then with how far the run has come.
         placement: Hosts of the ranks: one of ``PLACEMENTS``. ``t0``: rank i is host i. ``random`` takes the
             scenario's seed.
+        engine: What executes it; default: the scenario's.
 
     Raises:
         ArgumentError: if the job is larger than its fabric or than a run takes, or the scenario cannot run.
@@ -97,7 +99,9 @@ def run(
         recorded = sim.Recorded(file=str(prefix))
         if hosts != list(range(ranks)):
             recorded = sim.Recorded(file=str(prefix), ranks=hosts)
-        change = {"traffic": [recorded], "limit_us": limit_us}
+        change: dict[str, Any] = {"traffic": [recorded], "limit_us": limit_us}
+        if engine is not None:
+            change["engine"] = engine
         results = sim.run(scenario.model_copy(update=change), progress)
     summary = results.summary()
     arrived = summary.delivered == summary.messages and not results.interrupted
