@@ -86,7 +86,7 @@ impl Engine for FlowWorld {
         _transport: &TransportConfig,
         _threads: u32,
     ) -> Result<Footprint, RunError> {
-        // Measured: a flow with its links, and the events of a message. A host has two links, each with a list.
+        // Estimated: a flow with its links, and the events of a message. A host has two links, each with a list.
         const PER_FLOW: u64 = 400;
         const PER_LINK: u64 = 60;
         let links = 2 * u64::from(network.fabric.links());

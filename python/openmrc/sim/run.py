@@ -17,6 +17,9 @@ _EVENTS_PER_STEP = 2_000_000
 _EVENTS_PER_STEP_IN_PYTHON = 50_000
 """The same where events call into Python. An exception there ends the run at most this many events later."""
 
+_EVENTS_PER_STEP_OF_FLOWS = 100
+"""The same at flow level, where an event may share out hundreds of flows anew."""
+
 
 Progress = _core.SimulationProgress
 """How far a run has come."""
@@ -62,6 +65,8 @@ def run(
         raise located(scenario, error) from None
     in_python = path_selector is not None or congestion is not None
     step = _EVENTS_PER_STEP_IN_PYTHON if in_python else _EVENTS_PER_STEP
+    if scenario.engine == "flow":
+        step = _EVENTS_PER_STEP_OF_FLOWS
     file = CaptureFile(Path(capture), scenario, simulation) if capture is not None else None
     interrupted = False
     try:
