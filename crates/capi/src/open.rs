@@ -80,7 +80,7 @@ fn open_nic(device: &Device) -> Result<(nic::Context, u16)> {
                 // Nothing else tells the user which address or limit it was.
                 let full = matches!(&error, nic::Error::Os { source, .. } if source.raw_os_error() == Some(libc::EMFILE));
                 let hint = if full {
-                    "; fewer evs_per_port, or raise_descriptor_limit = true, in OPENMRC_CONFIG help"
+                    "; fewer evs_per_port, raise_descriptor_limit = true or io_uring = true, in OPENMRC_CONFIG help"
                 } else {
                     ""
                 };

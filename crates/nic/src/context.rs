@@ -57,9 +57,6 @@ pub struct PortState {
 
 impl Context {
     pub(crate) fn open(config: &DeviceConfig) -> Result<Self> {
-        if config.sockets.raise_descriptor_limit {
-            thread::raise_descriptor_limit();
-        }
         let driver = Driver::open(config)?;
         let engine = Arc::clone(&driver);
         let thread = std::thread::Builder::new()

@@ -16,6 +16,10 @@ use crate::tx::RunKey;
 /// KiB drains faster at 10 Gb/s; a plane that is stuck must not hold packets for ever.
 const PATIENCE: Span = Span::from_millis(5);
 
+/// The first and the longest wait for room in a full socket that cannot be watched.
+const SHORTEST_WAIT: Span = Span::from_micros(100);
+const LONGEST_WAIT: Span = Span::from_millis(10);
+
 /// A port status update that a controller asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PortStatusUpdate {
@@ -61,6 +65,8 @@ pub(crate) struct Port {
     pub held: VecDeque<HeldRun>,
     /// When to try again without being told.
     pub retry_at: Time,
+    /// Since when a socket that cannot be watched has been full.
+    full_since: Option<Time>,
     /// Since when the interface has taken nothing for want of buffers (ENOBUFS).
     refusing_since: Option<Time>,
     pub stats: PortStats,
@@ -85,6 +91,7 @@ impl Port {
             interface_index: 0,
             held: VecDeque::new(),
             retry_at: Time::NEVER,
+            full_since: None,
             refusing_since: None,
             stats: PortStats::default(),
             dropped: 0,
@@ -111,10 +118,17 @@ impl Port {
         }
     }
 
+    /// The send buffer of a socket is full, and no event tells when it has room: it is tried again, each time after as
+    /// long as it has been full. The buffer holds many runs, so it does not become empty in that time.
+    pub fn wait_for_room(&mut self, now: Time) {
+        let since = *self.full_since.get_or_insert(now);
+        self.retry_at = now + now.since(since).max(SHORTEST_WAIT).min(LONGEST_WAIT);
+    }
+
     /// The kernel has taken a packet, or the port is down: a later refusal is a new one.
     #[inline]
     pub fn end_refusal(&mut self) {
-        self.refusing_since = None;
+        (self.refusing_since, self.full_since) = (None, None);
     }
 
     /// Whether the interface has taken nothing for longer than a full queue needs to drain.

@@ -4,8 +4,9 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
 
-use openmrc_sockets::Socket;
+use openmrc_sockets::{IoVec, SendRing, SockAddr, Socket, send_message};
 
 use crate::error::{Error, Result};
 use crate::frames::{self, FrameSockets};
@@ -144,18 +145,53 @@ impl RxSocket {
     }
 }
 
+/// For how long a source port may be in use by a device that has ended: when a process ends, the kernel closes the sockets
+/// of its ring behind it, within a quarter of a second.
+const PORT_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Binds a send socket. One for a certain port waits for a device that has just ended.
+fn bind(socket: &Socket, addr: SocketAddr) -> io::Result<()> {
+    let begin = Instant::now();
+    loop {
+        match socket.bind(addr) {
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrInUse
+                    && addr.port() != 0
+                    && begin.elapsed() < PORT_PATIENCE =>
+            {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            result => return result,
+        }
+    }
+}
+
 /// A socket that sends from one UDP source port.
 pub(crate) struct TxSocket {
-    socket: Socket,
+    handle: TxHandle,
     /// The UDP port it is bound to.
     pub source_port: u16,
     /// Traffic class octet of packets that do not name one.
     pub default_class: u8,
 }
 
+/// How the kernel is told which socket sends.
+enum TxHandle {
+    /// By its descriptor.
+    Descriptor(Socket),
+    /// By its number in the device's ring.
+    Ring(u32),
+}
+
 impl TxSocket {
-    /// A socket that sends from `addr`; `source_port` 0 lets the kernel choose.
-    pub fn open(addr: IpAddr, source_port: u16, buffer: usize, default_class: u8) -> Result<Self> {
+    /// A socket that sends from `addr`; `source_port` 0 lets the kernel choose. `ring` takes it, if it has room.
+    pub fn open(
+        addr: IpAddr,
+        source_port: u16,
+        buffer: usize,
+        default_class: u8,
+        ring: Option<&mut SendRing>,
+    ) -> Result<Self> {
         let open = || -> io::Result<Self> {
             let socket = Socket::udp(addr)?;
             socket.set_send_buffer(buffer)?;
@@ -169,15 +205,62 @@ impl TxSocket {
                 socket.send_flow_label()?;
             }
             socket.allow_absent_address()?;
-            socket.bind(SocketAddr::new(addr, source_port))?;
+            bind(&socket, SocketAddr::new(addr, source_port))?;
             let source_port = socket.local_port()?;
-            Ok(TxSocket { socket, source_port, default_class })
+            let handle = match ring.and_then(|ring| ring.add(&socket).ok()) {
+                Some(number) => TxHandle::Ring(number),
+                None => TxHandle::Descriptor(socket),
+            };
+            Ok(TxSocket { handle, source_port, default_class })
         };
         open().map_err(|e| Error::os(format!("send socket from {addr} port {source_port}"), e))
     }
 
+    /// Its number in the device's ring, if that has it.
     #[inline]
-    pub fn fd(&self) -> RawFd {
-        self.socket.fd()
+    pub fn number(&self) -> Option<u32> {
+        match self.handle {
+            TxHandle::Ring(number) => Some(number),
+            TxHandle::Descriptor(_) => None,
+        }
+    }
+
+    /// Its descriptor, if it has one.
+    #[inline]
+    pub fn fd(&self) -> Option<RawFd> {
+        match &self.handle {
+            TxHandle::Descriptor(socket) => Some(socket.fd()),
+            TxHandle::Ring(_) => None,
+        }
+    }
+
+    /// Sends the bytes of `iovecs`; see [`send_message`].
+    ///
+    /// # Errors
+    /// The kernel's. Nothing was sent then.
+    ///
+    /// # Safety
+    /// Every iovec names memory that is valid for reads during the call. `ring` is the one that has the socket.
+    #[inline]
+    pub unsafe fn send(
+        &self,
+        ring: Option<&mut SendRing>,
+        dest: &SockAddr,
+        iovecs: &[IoVec],
+        class: Option<u8>,
+        segment: Option<u16>,
+    ) -> io::Result<()> {
+        match (&self.handle, ring) {
+            // SAFETY: the caller's promise.
+            (TxHandle::Descriptor(socket), _) => unsafe {
+                send_message(socket.fd(), dest, iovecs, class, segment)
+            },
+            // SAFETY: the caller's promise.
+            (&TxHandle::Ring(number), Some(ring)) => unsafe {
+                ring.send(number, dest, iovecs, class, segment)
+            },
+            // The device is closed.
+            (TxHandle::Ring(_), None) => Err(io::ErrorKind::NotConnected.into()),
+        }
     }
 }

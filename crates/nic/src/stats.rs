@@ -170,7 +170,7 @@ pub struct PortStats {
     pub tx_packets: u64,
     /// UDP payload bytes sent.
     pub tx_bytes: u64,
-    /// System calls that sent packets.
+    /// Runs of packets handed to the kernel; several of one device may share a system call.
     pub tx_calls: u64,
     /// Packets received, including bad ones.
     pub rx_packets: u64,
@@ -229,6 +229,8 @@ pub struct ContextStats {
     pub iterations: u64,
     /// Number of times the engine slept.
     pub sleeps: u64,
+    /// Descriptors of what sends: one of a ring that has all sockets, else one for each socket.
+    pub send_descriptors: u64,
 }
 
 #[cfg(test)]

@@ -2,13 +2,13 @@
 //! and the kernel cuts it into packets as late as possible (UDP GSO).
 
 use std::io;
-use std::os::fd::RawFd;
 
-use openmrc_sockets::{SockAddr, send_message};
+use openmrc_sockets::{SendRing, SockAddr};
 use openmrc_wire::{Distances, IcrcSeed, MAX_HEADER_LEN, Packet, change_identification, opcode};
 
 use crate::arena::Arena;
 use crate::piece::Piece;
+use crate::socket::TxSocket;
 
 /// Most packets of a run: `UDP_MAX_SEGMENTS` before Linux 6.9.
 const MAX_SEGMENTS: usize = 64;
@@ -139,15 +139,32 @@ impl TxRun {
         self.bytes += len;
     }
 
-    /// Sends the run from `fd`. `class` is given if it differs from the socket's own traffic class.
+    /// Sends the run. `class` is given if it differs from the socket's own traffic class.
     ///
     /// # Errors
     /// The kernel's. Nothing was sent then.
     #[inline]
-    pub fn send(&self, fd: RawFd, dest: &SockAddr, class: Option<u8>) -> io::Result<()> {
+    pub fn send(
+        &self,
+        socket: &TxSocket,
+        ring: Option<&mut SendRing>,
+        dest: &SockAddr,
+        class: Option<u8>,
+    ) -> io::Result<()> {
         let segment = if self.packets > 1 { Some(self.segment as u16) } else { None };
         // SAFETY: the iovecs name memory that is valid until the run is cleared.
-        unsafe { send_message(fd, dest, &self.arena.iovecs, class, segment) }
+        unsafe { socket.send(ring, dest, &self.arena.iovecs, class, segment) }
+    }
+
+    /// Adds the run to the next call of a ring.
+    ///
+    /// # Safety
+    /// The ring has room, and the run is not changed or cleared before the call.
+    #[inline]
+    pub unsafe fn queue(&self, ring: &mut SendRing, socket: u32, dest: &SockAddr, class: Option<u8>) {
+        let segment = if self.packets > 1 { Some(self.segment as u16) } else { None };
+        // SAFETY: the caller's promise; the iovecs name memory that is valid until the run is cleared.
+        unsafe { ring.push(socket, dest, &self.arena.iovecs, class, segment) }
     }
 
     /// Copies the run's bytes to `out`, in one piece, for the slow paths. The iCRCs are those of identification 0.

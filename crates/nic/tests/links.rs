@@ -190,7 +190,16 @@ fn writes_cross_a_real_link_and_survive_one_of_two_going_down() {
 
 #[test]
 fn a_link_slower_than_the_sender_delays_packets_and_loses_none() {
-    in_namespace(|| {
+    slow_link(true);
+}
+
+#[test]
+fn so_does_one_whose_sockets_have_descriptors() {
+    slow_link(false);
+}
+
+fn slow_link(io_uring: bool) {
+    in_namespace(move || {
         let (there_tx, there_rx) = mpsc::channel();
         let (end_tx, end_rx) = mpsc::channel();
         let (go_tx, go_rx) = mpsc::channel::<()>();
@@ -220,7 +229,11 @@ fn a_link_slower_than_the_sender_delays_packets_and_loses_none() {
         go_tx.send(()).unwrap();
         let b = end_rx.recv().unwrap();
         let slow = DeviceConfig {
-            sockets: SocketConfig { send_buffer: 4 << 10, ..SocketConfig::default() },
+            sockets: SocketConfig {
+                send_buffer: 4 << 10,
+                io_uring: Some(io_uring),
+                ..SocketConfig::default()
+            },
             ..config(&["10.9.0.1"])
         };
         let a = End::open(slow, &Options::default());

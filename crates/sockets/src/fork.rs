@@ -8,6 +8,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use crate::owned;
+
 /// How many forks lie between this process and the first.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
@@ -59,6 +61,13 @@ impl Descriptor {
         }
         // SAFETY: the caller's promise.
         Descriptor(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    /// Leaves the low descriptors to the program, whose `select` knows no others, if the limit of descriptors allows it.
+    pub fn beyond_select(self) -> Self {
+        // SAFETY: no pointers.
+        let fd = unsafe { libc::fcntl(self.as_raw_fd(), libc::F_DUPFD_CLOEXEC, libc::FD_SETSIZE as i32) };
+        owned(fd).unwrap_or(self)
     }
 }
 

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`address`], [`socket`] | socket addresses; UDP and packet sockets and their options |
 //! | [`message`], [`batch`], [`control`] | one message, many messages in one call, control messages |
+//! | [`send_ring`] | sending from sockets that have no descriptors (io_uring) |
 //! | [`packet`], [`filter`] | for packet sockets: virtio-net headers, classic BPF |
 //! | [`wait`], [`clock`], [`thread`] | epoll, eventfd and poll; clocks; timer slack, CPU affinity, limits |
 //! | [`netlink`], [`interface`] | addresses, routes, neighbours and link changes; MTU, MAC address and index |
@@ -26,6 +27,7 @@ pub mod message;
 pub mod netlink;
 pub mod packet;
 pub mod segment;
+pub mod send_ring;
 pub mod socket;
 pub mod thread;
 pub mod wait;
@@ -47,6 +49,7 @@ pub use message::{RecvBuffer, send_bytes, send_message, send_slices};
 pub use netlink::{LinkWatch, Netlink};
 pub use packet::VnetHeader;
 pub use segment::{ProcessWatch, Segment, read_process};
+pub use send_ring::{SendResults, SendRing};
 pub use socket::Socket;
 pub use wait::{Epoll, EventFd, Interest, PollSet, wait_readable};
 

@@ -44,16 +44,8 @@ impl Socket {
     /// The kernel's: descriptors have run out.
     pub fn udp(addr: IpAddr) -> io::Result<Self> {
         let family = if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
-        Ok(Self::open(family, libc::SOCK_DGRAM, 0)?.beyond_select())
-    }
-
-    /// Leaves the low descriptors to the program, whose `select` knows no others, if the limit of descriptors allows it.
-    fn beyond_select(self) -> Self {
-        // SAFETY: no pointers.
-        match owned(unsafe { libc::fcntl(self.fd(), libc::F_DUPFD_CLOEXEC, libc::FD_SETSIZE as i32) }) {
-            Ok(fd) => Socket { fd, ..self },
-            Err(_) => self,
-        }
+        let Socket { fd, is_v4 } = Self::open(family, libc::SOCK_DGRAM, 0)?;
+        Ok(Socket { fd: fd.beyond_select(), is_v4 })
     }
 
     /// A packet socket for whole Ethernet frames. It receives nothing until it is bound to an interface.

@@ -73,3 +73,11 @@ pub fn raise_descriptor_limit() {
         }
     }
 }
+
+/// The limit of open descriptors, as it is now.
+pub fn descriptor_limit() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a valid place for the result.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+    limit.rlim_cur.try_into().unwrap_or(usize::MAX)
+}

@@ -11,7 +11,7 @@ class PortStats(TypedDict):
     tx_bytes: int
     """UDP payload bytes sent."""
     tx_calls: int
-    """System calls that sent packets."""
+    """Runs of packets handed to the kernel; several of one device may share a system call."""
     rx_packets: int
     """Packets received, including bad ones."""
     rx_bytes: int
@@ -52,6 +52,8 @@ class ContextStats(TypedDict):
     """Turns of the engine."""
     sleeps: int
     """How often the engine slept."""
+    send_descriptors: int
+    """Descriptors of what sends: one where an io_uring has the sockets, else one for each socket."""
 
 
 class PathStats(TypedDict):

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use openmrc_sockets::{Epoll, InterfaceAddr, LinkWatch, RecvBuffer, RecvMeta};
+use openmrc_sockets::{Epoll, InterfaceAddr, LinkWatch, RecvBuffer, RecvMeta, thread};
 use openmrc_transport::{PathEntry, Time};
 use openmrc_wire::{DscpMap, Packet};
 
@@ -30,7 +30,7 @@ use udp::Udp;
 
 /// How packets leave.
 pub(crate) enum Datapath {
-    /// By UDP sockets, one for each source port.
+    /// By UDP sockets, one for each source port, with descriptors or in a ring.
     Udp(Box<Udp>),
     /// As SRv6 frames, by one packet socket for each port.
     Srv6(Box<Srv6>),
@@ -44,7 +44,12 @@ impl Datapath {
     pub fn open(config: &Arc<DeviceConfig>) -> Result<Self> {
         Ok(match config.entropy.is_srv6() {
             false => Datapath::Udp(Box::new(Udp::new(Arc::clone(config)))),
-            true => Datapath::Srv6(Box::new(Srv6::open(config)?)),
+            true => {
+                if config.sockets.raise_descriptor_limit {
+                    thread::raise_descriptor_limit();
+                }
+                Datapath::Srv6(Box::new(Srv6::open(config)?))
+            }
         })
     }
 
@@ -53,7 +58,7 @@ impl Datapath {
     /// # Errors
     /// The system's.
     pub fn open_port(
-        &self,
+        &mut self,
         net: &mut Network,
         port: &PortConfig,
         interfaces: &[InterfaceAddr],
@@ -61,6 +66,21 @@ impl Datapath {
         match self {
             Datapath::Udp(udp) => udp.open_port(net, port),
             Datapath::Srv6(srv6) => srv6.open_port(port, interfaces),
+        }
+    }
+
+    /// Closes what sends. What the ports have is theirs.
+    pub fn close(&mut self) {
+        if let Datapath::Udp(udp) = self {
+            udp.close();
+        }
+    }
+
+    /// Descriptors of what sends.
+    pub fn send_descriptors(&self, net: &Network) -> usize {
+        match self {
+            Datapath::Udp(udp) => udp.send_descriptors(net),
+            Datapath::Srv6(_) => net.ports.len(),
         }
     }
 

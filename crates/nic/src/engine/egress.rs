@@ -74,18 +74,9 @@ impl Egress {
         self.datapath.push(&mut self.net, key, packet, pieces, now);
     }
 
-    /// Sends all added packets.
+    /// Sends all added packets, and behind them those without payload that wait.
     #[inline]
     pub fn flush(&mut self, now: Time) {
-        self.datapath.flush(&mut self.net, now);
-    }
-
-    /// Sends the packets without payload that wait.
-    #[inline]
-    pub fn send_waiting(&mut self, now: Time) {
-        if self.waiting.is_empty() {
-            return;
-        }
         for (key, packet) in self.waiting.drain(..) {
             // Only a duplicate that probes a path for long packets has any; its contents do not matter.
             let zeros = &ZEROS[..usize::from(packet.payload_len)];
@@ -94,7 +85,15 @@ impl Egress {
             let pieces = if zeros.is_empty() { &[][..] } else { &pieces };
             self.datapath.push(&mut self.net, key, &packet, pieces, now);
         }
-        self.flush(now);
+        self.datapath.flush(&mut self.net, now);
+    }
+
+    /// Sends the packets without payload that wait, if there are any.
+    #[inline]
+    pub fn send_waiting(&mut self, now: Time) {
+        if !self.waiting.is_empty() {
+            self.flush(now);
+        }
     }
 
     /// The next deadline.

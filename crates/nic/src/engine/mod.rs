@@ -204,6 +204,7 @@ impl Engine {
             node: self.node.stats(),
             iterations: self.turns,
             sleeps: 0,
+            send_descriptors: self.egress.datapath.send_descriptors(net) as u64,
         }
     }
 
@@ -224,6 +225,7 @@ impl Engine {
         self.links.close();
         self.egress.net.ports.clear();
         self.egress.net.paths.clear();
+        self.egress.datapath.close();
         self.verbs.clear()
     }
 }

@@ -37,7 +37,7 @@ impl Engine {
         let netlink = Netlink::open().map_err(|e| Error::os("netlink socket", e))?;
         let interfaces =
             netlink.interface_addrs().map_err(|e| Error::os("list of interface addresses", e))?;
-        let datapath = Datapath::open(&config)?;
+        let mut datapath = Datapath::open(&config)?;
         let mut net = Network {
             ports: Vec::new(),
             paths: Vec::new(),

@@ -82,7 +82,6 @@ impl Engine {
             }
         }
         self.egress.flush(now);
-        self.egress.send_waiting(now);
         self.packets += sent as u64;
         sent > 0
     }

@@ -39,7 +39,7 @@ pub fn path<'py>(py: Python<'py>, stats: &PathStats) -> PyResult<Bound<'py, PyDi
 }
 
 pub fn context<'py>(py: Python<'py>, stats: &ContextStats) -> PyResult<Bound<'py, PyDict>> {
-    let out = fields!(py, stats, iterations, sleeps);
+    let out = fields!(py, stats, iterations, sleeps, send_descriptors);
     let ports = stats.ports.iter().map(|stats| port(py, stats)).collect::<PyResult<Vec<_>>>()?;
     out.set_item("ports", ports)?;
     let causes = PyDict::new(py);
