@@ -88,7 +88,18 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 }
 
 
+AS_ROOT = 'From a virtual environment, write sudo "$(command -v openmrc)" instead of sudo openmrc.'
+
+
+def remark(name: str) -> str | None:
+    """What else there is to know of a command's examples."""
+    return AS_ROOT if any("sudo " in line for line in EXAMPLES.get(name, ())) else None
+
+
 def epilog(name: str) -> str:
     """What stands at the end of the command's help, a paragraph for each line."""
     lines = EXAMPLES.get(name, ())
-    return "\n\n".join([("Example:" if len(lines) == 1 else "Examples:"), *lines]) if lines else ""
+    if not lines:
+        return ""
+    paragraphs = ["Example:" if len(lines) == 1 else "Examples:", *lines, remark(name)]
+    return "\n\n".join(filter(None, paragraphs))
