@@ -19,7 +19,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sudo openmrc decode --follow eth0 --json",
     ),
     "dissector": ("tshark -X lua_script:$(openmrc dissector) -r capture.pcapng",),
-    "plan": ("openmrc plan lab.yaml", "openmrc plan lab.yaml --cabling cables.csv"),
+    "plan": (
+        "openmrc plan lab.yaml",
+        "openmrc plan lab.yaml --report plan.html",
+        "openmrc plan lab.yaml --cabling cables.csv",
+    ),
     "path": (
         "openmrc path h0 h15 --fabric lab.yaml",
         "openmrc path h0 h15 --fabric lab.yaml --ev 0x10000000",
