@@ -256,6 +256,7 @@ def test_a_file_takes_every_option_of_a_device(tmp_path):
         "fixed_window": 1 << 20,
         "cpu": 0,
         "seed": 7,
+        "io_uring": True,
         "raise_descriptor_limit": False,
     }
     lines = [f"{name} = {toml(value)}" for name, value in options.items()]

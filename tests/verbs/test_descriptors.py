@@ -1,4 +1,4 @@
-"""How many descriptors a device takes, in a process that may have few of them, and where io_uring is refused."""
+"""Descriptors of a device, in a process that may have few of them, and where io_uring is refused."""
 
 import json
 import os
@@ -58,7 +58,12 @@ def opened(how="", soft=1024, **options):
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))\n"
     done = subprocess.run(
-        [sys.executable, "-c", limit + program], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", limit + program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
