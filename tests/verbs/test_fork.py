@@ -191,17 +191,23 @@ def test_a_child_that_lives_on_holds_no_address_of_the_parent():
     context = one.open()
     end = make_end(context)
     end.region(bytearray(1))
+    there, ready = os.pipe()
     pid = os.fork()
     if pid == 0:
+        os.write(ready, b"x")
         time.sleep(60)
         os._exit(0)
     try:
+        # Until it runs, it has copies of everything.
+        os.read(there, 1)
         context.close()
         with one.open() as again:
             assert not again.closed
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+        os.close(there)
+        os.close(ready)
 
 
 def test_a_child_that_closes_a_listener_or_a_server_does_not_close_the_parents(tmp_path):
