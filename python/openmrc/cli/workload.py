@@ -10,7 +10,7 @@ from openmrc.cli._simulation import EngineOption, contents_of, progress
 from openmrc.units import parse_rate, size
 
 if TYPE_CHECKING:
-    from openmrc.workload import Row, Volume, Workload
+    from openmrc.workload import Row, StepResults, Volume, Workload
     from openmrc.workload.layout import Schedule
 
 _MODELS = "gpt3-175b|llama3-8b|llama3-70b|llama3-405b|mixtral-8x7b|mixtral-8x22b|deepseek-v3"
@@ -183,11 +183,19 @@ def run(
     ] = "t0",
     engine: EngineOption = None,
     gpus: GpusOption = None,
+    timeline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.json",
+            help="Write when each node of each rank began and ended, for ui.perfetto.dev.",
+        ),
+    ] = None,
     json: _common.JsonOption = False,
 ) -> None:
-    """Run a workload on a fabric in virtual time: step time and exposed communication.
+    """Run a workload on a fabric in virtual time: step time, exposed communication, and where the time went.
 
-    Ctrl-C ends the run and prints what is known so far.
+    The critical path is what the end of the step waited for. Ctrl-C ends the run and prints what is known so
+    far.
     """
     from openmrc import sim
     from openmrc.workload import require
@@ -200,8 +208,10 @@ def run(
     fabric = None if scenario is None else sim.load(scenario)
     with contents_of(scenario), progress() as advance:
         done = simulate(found, fabric, advance, placement, engine)
+    if timeline is not None:
+        done.write_timeline(timeline)
     if json:
-        _common.print_json(done.to_dict())
+        _common.print_json(done.to_dict() | ({"timeline": timeline} if timeline is not None else {}))
     else:
         rows = [
             ["step", _ms(done.step_us), ""],
@@ -216,6 +226,7 @@ def run(
             ["computing", _ms(done.compute_us), "of the busiest rank"],
         ]
         _common.print_table(["", "ms", ""], rows, prose=True)
+        _print_where(done)
         totals = done.results.totals
         if done.results.scenario.engine == "flow":
             _common.console().print(f"{totals['data_bytes']:,} bytes as shares of links, no packets")
@@ -272,6 +283,45 @@ def convert(
 
 def _ms(micros: float) -> str:
     return f"{micros / 1e3:,.3f}"
+
+
+_SHOWN = 8
+"""Rows of a table: what is beyond them is small."""
+
+
+def _print_where(done: "StepResults") -> None:
+    """Where the time of a step went."""
+    from openmrc.workload.waits import operations, waited_for
+
+    path = done.critical_path_us()
+    if path:
+        rows = [[what, _ms(us), f"{us / done.step_us:.1%}"] for what, us in path.items()]
+        _common.print_table(["critical path", "ms", "of the step"], rows[:_SHOWN])
+    found = operations(done.times)
+    if found:
+        header = [
+            "over the fabric",
+            "ranks",
+            "bytes",
+            "count",
+            "median ms",
+            "p99",
+            "longest",
+            "waited",
+        ]
+        _common.print_table(
+            header,
+            [
+                [row.what, f"{row.ranks:,}", size(row.bytes), f"{row.count:,}"]
+                + [_ms(us) for us in (row.median_us, row.p99_us, row.most_us, row.waited_us)]
+                for row in found[:_SHOWN]
+            ],
+        )
+    for waited in waited_for(done.times)[:1]:
+        _common.console().print(
+            f"most was waited for rank {waited.rank}: {_ms(waited.us)} ms by all others in"
+            f" {waited.count:,} operations"
+        )
 
 
 def _load(file: Path, gpus: int | None) -> "Workload":

@@ -16,10 +16,13 @@ from openmrc.workload.formats import FORMATS, convert, load
 from openmrc.workload.generate import generate
 from openmrc.workload.layout import Layout
 from openmrc.workload.models import GPUS, PRESETS, Experts, Gpu, Latent, Model, preset
+from openmrc.workload.node_times import NodeTimes
 from openmrc.workload.placement import PLACEMENTS, place
 from openmrc.workload.program import Node, Rank, Workload, bytes_sent
 from openmrc.workload.run import StepResults, run
+from openmrc.workload.timeline import write_timeline
 from openmrc.workload.volume import Class, Row, Volume, volume
+from openmrc.workload.waits import OperationRow, Stretch, Waited, critical_path, operations, waited_for
 
 __all__ = [
     "FORMATS",
@@ -33,16 +36,22 @@ __all__ = [
     "Layout",
     "Model",
     "Node",
+    "NodeTimes",
+    "OperationRow",
     "Problem",
     "Rank",
     "Row",
     "StepResults",
+    "Stretch",
     "Volume",
+    "Waited",
     "Workload",
     "bytes_sent",
     "convert",
+    "critical_path",
     "generate",
     "load",
+    "operations",
     "place",
     "preset",
     "problems",
@@ -50,4 +59,6 @@ __all__ = [
     "run",
     "save",
     "volume",
+    "waited_for",
+    "write_timeline",
 ]

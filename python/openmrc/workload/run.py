@@ -2,15 +2,18 @@
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from openmrc.errors import ArgumentError
 from openmrc.workload import chakra
+from openmrc.workload.node_times import NodeTimes
 from openmrc.workload.placement import place
 from openmrc.workload.program import Workload
+from openmrc.workload.timeline import write_timeline
 from openmrc.workload.volume import volume
+from openmrc.workload.waits import critical_path, operations, waited_for
 
 if TYPE_CHECKING:
     from openmrc.sim import Progress, Results, Scenario
@@ -37,6 +40,8 @@ class StepResults:
     """Whether it came to its end: if not, the times are those until the limit or the interrupt."""
     results: "Results"
     """Everything that the simulation knows."""
+    times: NodeTimes
+    """When each node began and ended."""
 
     @property
     def exposed_us(self) -> float:
@@ -54,7 +59,32 @@ class StepResults:
             "data_packets": self.results.totals["data_packets"],
             "retransmits": self.results.totals["retransmits"],
             "condemned": self.results.totals["condemned"],
+            "critical_path_us": self.critical_path_us(),
+            "operations": [asdict(row) for row in operations(self.times)],
+            "waited_for": [asdict(row) for row in waited_for(self.times)],
         }
+
+    def write_timeline(self, path: Path | str) -> None:
+        """Writes when each node of each rank began and ended, for ui.perfetto.dev.
+
+        The faults of the run are marked. The format is the Trace Event Format, JSON.
+
+        Raises:
+            OSError: if it cannot be written.
+        """
+        scenario = self.results.scenario
+        recorded = scenario.traffic[0]
+        write_timeline(Path(path), self.times, getattr(recorded, "ranks", None) or (), scenario.faults)
+
+    def critical_path_us(self) -> dict[str, float]:
+        """What the end of the step waited for: microseconds by what was done, the most first.
+
+        Together they are the step. Empty if the step has not ended.
+        """
+        found: dict[str, float] = {}
+        for stretch in critical_path(self.times):
+            found[stretch.what] = found.get(stretch.what, 0.0) + stretch.us
+        return dict(sorted(found.items(), key=lambda each: -each[1]))
 
 
 def run(
@@ -99,16 +129,18 @@ def run(
         recorded = sim.Recorded(file=str(prefix))
         if hosts != list(range(ranks)):
             recorded = sim.Recorded(file=str(prefix), ranks=hosts)
-        change: dict[str, Any] = {"traffic": [recorded], "limit_us": limit_us}
+        record = scenario.record.model_copy(update={"nodes": True})
+        change: dict[str, Any] = {"traffic": [recorded], "limit_us": limit_us, "record": record}
         if engine is not None:
             change["engine"] = engine
         results = sim.run(scenario.model_copy(update=change), progress)
-    summary = results.summary()
-    arrived = summary.delivered == summary.messages and not results.interrupted
+    times = NodeTimes(workload, results.nodes)
+    end_ps = results.totals["end_ps"] if times.end_ps is None else times.end_ps
     return StepResults(
-        step_us=results.totals["end_ps"] / 1e6,
+        step_us=end_ps / 1e6,
         compute_us=figures.compute_ns / 1e3,
         ideal_us=figures.ideal_ns / 1e3,
-        finished=arrived and results.totals["end_ps"] < limit_us * 1e6,
+        finished=times.end_ps is not None,
         results=results,
+        times=times,
     )
