@@ -81,6 +81,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "openmrc workload run step.jsonl --engine flow",
         "openmrc workload run step.jsonl --timeline step.json",
     ),
+    "workload compare": (
+        "openmrc workload compare step.jsonl --engine flow --planes 1,8 --placements t0,random",
+        "openmrc workload compare step.jsonl --transports mrc,rocev2:qps=8 --json",
+    ),
     "workload check": ("openmrc workload check step.jsonl",),
     "workload convert": (
         "openmrc workload convert step.jsonl step.goal",

@@ -21,14 +21,13 @@ _Event = dict[str, Any]
 
 
 def write_timeline(
-    path: Path, times: NodeTimes, hosts: Sequence[int] = (), faults: "Sequence[Fault]" = ()
+    path: Path, jobs: Sequence[tuple[NodeTimes, Sequence[int]]], faults: "Sequence[Fault]" = ()
 ) -> None:
     """Writes the timeline of a run, completely or not at all. Nodes that have not ended are left out.
 
     Args:
         path: The file, JSON.
-        times: The times of the run.
-        hosts: The host of each rank, for the names of the ranks.
+        jobs: Of each job the times, and the hosts of its ranks.
         faults: What broke, for marks over all ranks.
 
     Raises:
@@ -36,31 +35,27 @@ def write_timeline(
     """
     with replacing(path) as file:
         file.write('{"displayTimeUnit":"ns","traceEvents":[')
-        for number, event in enumerate(_events(times, hosts, faults)):
+        for number, event in enumerate(_events(jobs, faults)):
             file.write(("" if number == 0 else ",") + "\n" + json.dumps(event, separators=(",", ":")))
         file.write("\n]}\n")
 
 
-def _events(times: NodeTimes, hosts: Sequence[int], faults: "Sequence[Fault]") -> Iterator[_Event]:
-    shown: dict[Place, _Event] = {}
-    """Bars of messages."""
-    for rank, nodes in enumerate(times.programs):
-        name = f"rank {rank}" + (f" on h{hosts[rank]}" if hosts else "")
-        yield {"ph": "M", "pid": rank, "name": "process_name", "args": {"name": name}}
-        yield {"ph": "M", "pid": rank, "name": "process_sort_index", "args": {"sort_index": rank}}
-        tracks = _Tracks(rank)
-        ended = [(rank, at) for at in range(len(nodes)) if times.ended[rank][at] != NEVER]
-        for place in sorted(ended, key=lambda each: _span(times, each)):
-            subject, (begin, end) = _subject(times, place), _span(times, place)
-            yield from tracks.new(subject, begin)
-            bar = _bar(times, place, tracks.take(subject, begin, end))
-            yield bar
-            yield from _waiting(times, place, bar)
-            if times.node(place).kind in ("send", "receive"):
-                shown[place] = bar
-    for number, (receive, send) in enumerate(times.sender_of.items()):
-        if send in shown and receive in shown:
-            yield from _arrow(number, shown[send], shown[receive])
+def _events(jobs: Sequence[tuple[NodeTimes, Sequence[int]]], faults: "Sequence[Fault]") -> Iterator[_Event]:
+    first = 0
+    """The process of a job's first rank."""
+    arrows = 0
+    for number, (times, hosts) in enumerate(jobs):
+        shown: dict[Place, _Event] = {}
+        """Bars of messages."""
+        for rank, host in enumerate(hosts):
+            job = f"job {number}, " if len(jobs) > 1 else ""
+            yield from _process(first + rank, f"{job}rank {rank} on h{host}")
+            yield from _bars(times, rank, first, shown)
+        for receive, send in times.sender_of.items():
+            if send in shown and receive in shown:
+                yield from _arrow(arrows, shown[send], shown[receive])
+                arrows += 1
+        first += len(hosts)
     for fault in faults:
         what = f"{fault.kind}: {', '.join(fault.targets)}"
         yield _mark(what, fault.at_us or 0.0)
@@ -69,14 +64,33 @@ def _events(times: NodeTimes, hosts: Sequence[int], faults: "Sequence[Fault]") -
             yield _mark(f"end of {what}", until)
 
 
+def _process(number: int, name: str) -> Iterator[_Event]:
+    yield {"ph": "M", "pid": number, "name": "process_name", "args": {"name": name}}
+    yield {"ph": "M", "pid": number, "name": "process_sort_index", "args": {"sort_index": number}}
+
+
+def _bars(times: NodeTimes, rank: int, first: int, shown: dict[Place, _Event]) -> Iterator[_Event]:
+    """The bars of a rank's nodes as they began; those of messages are kept in ``shown``."""
+    tracks = _Tracks(first + rank)
+    ended = [(rank, at) for at, end in enumerate(times.ended[rank]) if end != NEVER]
+    for place in sorted(ended, key=lambda each: _span(times, each)):
+        subject, (begin, end) = _subject(times, place), _span(times, place)
+        yield from tracks.new(subject, begin)
+        bar = _bar(times, place, (first + rank, tracks.take(subject, begin, end)))
+        yield bar
+        yield from _waiting(times, place, bar)
+        if times.node(place).kind in ("send", "receive"):
+            shown[place] = bar
+
+
 class _Tracks:
     """The tracks of a rank: of each subject as many as nodes of it overlap.
 
     Nodes come in the order in which they began.
     """
 
-    def __init__(self, rank: int) -> None:
-        self.rank = rank
+    def __init__(self, process: int) -> None:
+        self.process = process
         self.count = 0
         self.ends: dict[str, dict[int, int]] = {}
         """By subject and number of the track: when its last node ended."""
@@ -88,7 +102,7 @@ class _Tracks:
             self.count += 1
             tracks[self.count] = begin
             name = subject if len(tracks) == 1 else f"{subject} ({len(tracks)})"
-            track: _Event = {"ph": "M", "pid": self.rank, "tid": self.count}
+            track: _Event = {"ph": "M", "pid": self.process, "tid": self.count}
             yield track | {"name": "thread_name", "args": {"name": name}}
             yield track | {"name": "thread_sort_index", "args": {"sort_index": self.count}}
 
@@ -113,7 +127,7 @@ def _span(times: NodeTimes, place: Place) -> tuple[int, int]:
     return begin, end
 
 
-def _bar(times: NodeTimes, place: Place, track: int) -> _Event:
+def _bar(times: NodeTimes, place: Place, track: tuple[int, int]) -> _Event:
     node, (begin, end) = times.node(place), _span(times, place)
     what = label(times, place)
     args: dict[str, Any] = {"node": node.id}
@@ -123,8 +137,8 @@ def _bar(times: NodeTimes, place: Place, track: int) -> _Event:
         args["peer"] = times.workload.peer_of(place[0], node)
     return {
         "ph": "X",
-        "pid": place[0],
-        "tid": track,
+        "pid": track[0],
+        "tid": track[1],
         "name": node.name or what,
         "cat": what,
         "ts": begin / 1e6,
