@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Self, Union, get_args, get_origin
 
@@ -79,7 +79,7 @@ def in_words(error: ValidationError, model: object) -> str:
         error: What pydantic has found.
         model: The type that it has checked.
     """
-    problems = error.errors(include_url=False, include_input=False)
+    problems = error.errors(include_url=False)
     first, others = most_specific(problems)
 
     def described(problem: ErrorDetails, *, also: bool = False) -> str:
@@ -180,7 +180,7 @@ def words(problem: ErrorDetails, model: object = None, *, also: bool = False) ->
         case "literal_error" | "enum":
             return f"expected {problem['ctx']['expected'].replace(chr(39), '')}"
         case "model_type" | "model_attributes_type" | "dataclass_type":
-            return f"expected fields, such as {_example(model, problem['loc'])}"
+            return _fields_instead(model, problem["loc"], problem.get("input"))
         case _ if kind in _BOUNDS:
             return _BOUNDS[kind].format_map(problem["ctx"])
         case _ if (family := kind.partition("_")[0]) in _EXPECTED and kind.endswith(_WRONG_TYPE):
@@ -191,11 +191,17 @@ def words(problem: ErrorDetails, model: object = None, *, also: bool = False) ->
 _WRONG_TYPE = ("_type", "_parsing", "_from_float")
 
 
-def _example(model: object, location: tuple[int | str, ...]) -> str:
-    """The form of a part of a file: its required fields, or its first."""
-    fields = {name: field for each in _types_at(model, location) for name, field in each.model_fields.items()}
+def _fields_instead(model: object, location: tuple[int | str, ...], value: object) -> str:
+    """What to write instead of a value where fields are expected: the fields, with this value if it fits."""
+    types = _types_at(model, location)
+    fields = {name: field for each in types for name, field in each.model_fields.items()}
     names = [name for name, field in fields.items() if field.is_required()] or list(fields)[:1] or ["name"]
-    return "{" + ", ".join(f"{name}: ..." for name in names[:3]) + "}"
+    if isinstance(value, str | int | float) and len(names) == 1 and len(str(value)) <= _MOST_LETTERS // 10:
+        for each in types:
+            with suppress(ValidationError):
+                each.__pydantic_validator__.validate_python({names[0]: value})
+                return f"write {{{names[0]}: {value}}}"
+    return "expected fields, such as {" + ", ".join(f"{name}: ..." for name in names[:3]) + "}"
 
 
 def _instead(name: str, names: list[str], *, near_only: bool) -> str:

@@ -53,6 +53,16 @@ class Table:
         self._totals = totals
         self._prose = prose
 
+    @property
+    def left(self) -> list[int]:
+        """The numbers of the left-aligned columns."""
+        return [number for number, name in enumerate(self.columns) if name in self._left]
+
+    @property
+    def totals(self) -> int:
+        """Number of rows at the end that are totals."""
+        return self._totals
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if self.title:
             yield Text(self.title, style="bold")

@@ -38,6 +38,21 @@ def test_help_lists_exactly_the_subcommands_that_are_installed():
     assert listed == list(cli.available())
 
 
+def test_help_groups_the_subcommands_by_what_one_does():
+    groups = [group.split("─", 1) for group in run("--help").stdout.split("╭─ ")[2:]]
+    shown = {title.strip(): re.findall(r"^│ ([a-z][\w-]*)", lines, re.MULTILINE) for title, lines in groups}
+    for title, name in [
+        ("Try it", "demo"),
+        ("Move and measure data", "put"),
+        ("Plan, configure and run a fabric", "plan"),
+        ("Simulate", "simulate"),
+        ("Collectives and training", "tune"),
+        ("Operate a fabric", "controller"),
+    ]:
+        assert name in shown[title]
+    assert max(map(len, shown.values())) < 10
+
+
 def test_help_imports_no_subcommand():
     code = (
         "import sys; from openmrc import cli; cli.main(['--help']);"

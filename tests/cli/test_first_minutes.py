@@ -3,14 +3,19 @@
 import os
 import subprocess
 import sys
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
 
 import pytest
 
+import openmrc
 from openmrc import pictures
-from openmrc.cli import _demo, main
+from openmrc.cli import _demo, _examples, _manual, main
 from openmrc.demos.loopback.run import Progress
 from openmrc.demos.loopback.screen import Screen
 from openmrc.lab import system
+from tests.helpers.commands import command, run
 from tests.helpers.repository import ROOT
 
 LAB = ROOT / "examples" / "fabrics" / "lab.yaml"
@@ -30,6 +35,72 @@ def test_who_is_not_root_is_given_the_line_that_works_in_a_virtual_environment(p
     with pytest.raises(PermissionError) as refused:
         system.require_root()
     assert str(refused.value) == f"a lab creates network namespaces, which needs root: {line}"
+
+
+WORKS = 'sudo "$(command -v openmrc)"'
+SHOW_SUDO = [
+    page
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
+    if "sudo openmrc" in page.read_text() and page.name not in ("cli.md", "changelog.md")
+]
+
+
+@pytest.mark.parametrize("page", SHOW_SUDO, ids=lambda page: page.stem)
+def test_a_page_with_sudo_shows_the_line_that_works_in_a_virtual_environment(page):
+    assert WORKS in page.read_text()
+
+
+def test_help_with_sudo_shows_the_line_that_works_in_a_virtual_environment():
+    assert len(SHOW_SUDO) > 3
+    assert WORKS in " ".join(run("lab", "up", "--help").stdout.split())
+    pages = dict(_manual.pages())
+    for name, lines in _examples.EXAMPLES.items():
+        page = pages[f"openmrc-{name.replace(' ', '-')}.1"].replace("\\-", "-")
+        shown = {WORKS in page, WORKS in _examples.epilog(name)}
+        assert shown == {any("sudo openmrc" in line for line in lines)}
+
+
+def test_a_demo_leaves_the_results_of_the_one_before(tmp_path):
+    for name in ("openmrc-demo", "openmrc-demo-2"):
+        done = run("demo", "--size", "1MiB", "-D", 1, "--no-picture", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert f"numbers: {name}/demo.json" in done.stdout
+    assert len({file.read_text() for file in tmp_path.glob("*/demo.json")}) == 2
+
+
+def test_demos_at_the_same_time_have_directories_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with _demo.directory(None, "demo") as one, _demo.directory(None, "demo") as two:
+        assert one != two
+        (two / "numbers").touch()
+    # The first has left nothing.
+    assert [path.name for path in tmp_path.iterdir()] == [two.name]
+
+
+@pytest.fixture
+def as_another_user():
+    """Starts Python as another user, with an interpreter that this user may run."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to be two users")
+    package = str(Path(openmrc.__file__).parents[1])
+    environment = {"PATH": os.defpath, "PYTHONPATH": package, "HOME": "/nonexistent"}
+    for python in (sys.executable, "/usr/bin/python3"):
+        call = partial(subprocess.run, user=65534, group=65534, extra_groups=(), env=environment)
+        call = partial(call, cwd="/", capture_output=True, text=True, timeout=60)
+        with suppress(OSError):
+            if call([python, "-c", "import openmrc.cli.write_bw"]).returncode == 0:
+                return lambda *words: call([python, "-m", "openmrc", *map(str, words)])
+    return pytest.skip("no other user can run this Python")
+
+
+def test_two_users_measure_at_the_same_time(as_another_user, tmp_path):
+    measure = ("write-bw", "--loopback", "-D", 2, "-s", 4096)
+    with command(*measure, cwd=tmp_path) as mine:
+        while not mine.line().startswith(" #bytes"):
+            assert mine.process.poll() is None
+        theirs = as_another_user(*measure)
+        assert theirs.returncode == 0, theirs.stderr
+        assert mine.wait() == 0
 
 
 def test_a_picture_that_cannot_be_drawn_is_missed_before_the_run(monkeypatch, capsys):

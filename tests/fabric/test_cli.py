@@ -1,10 +1,13 @@
 """``openmrc plan``, ``path``, ``config`` and ``verify`` as a user sees them."""
 
 import json
+import re
 import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
 
 import pytest
 
+from openmrc import pictures
 from openmrc.cli import main
 from tests.helpers.repository import ROOT
 
@@ -56,6 +59,69 @@ def test_plan_takes_another_number_of_hosts(run):
     assert (code, out) == (2, "")
     assert err.startswith("error: ")
     assert "hosts: 131073 do not fit: 2 tiers of 512-port switches hold at most 131072" in err
+
+
+class Text(HTMLParser):
+    """The text of a page, a line for each cell, paragraph and figure."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.lines = []
+        self.feed(page)
+
+    def handle_data(self, data):
+        if text := " ".join(data.split()):
+            self.lines.append(text)
+
+
+@pytest.mark.parametrize("name", ["reference", "lab", "pods", "oversubscribed"])
+def test_a_report_has_every_cell_that_is_printed_and_the_counts_of_the_json(run, tmp_path, name):
+    pytest.importorskip("matplotlib")
+    file, page = EXAMPLES / f"{name}.yaml", tmp_path / "plan.html"
+    code, out, err = run("plan", file, "--report", page)
+    assert (code, err) == (0, f"wrote {page}\n")
+    shown = Text(page.read_text()).lines
+    tables = out[out.index("Parts (figures") :].splitlines()
+    cells = {cell for line in tables for cell in re.split(r" {2,}", line.strip()) if cell.strip("─")}
+    titles = {
+        cell for cell in cells if cell.startswith(("Parts", "What one", "Compared", "note: ", "1 plane"))
+    }
+    assert cells - titles - set(shown) == set()
+    assert len(cells - titles) > 40
+    fabric = json.loads(run("plan", file, "--json")[1])["fabric"]
+    headline = shown[: shown.index("Drawing")]
+    figures = dict(zip(headline[1:], headline, strict=False))
+    assert figures["switches"] == f"{fabric['switches']:,}"
+    assert figures["cables"] == f"{fabric['links']:,}"
+    assert figures["paths between far hosts"] == f"{fabric['paths_across']:,}"
+    assert all(any(note in line for line in shown) for note in fabric["notes"])
+    path = json.loads(run("path", "h0", f"h{fabric['hosts'] - 1}", "--fabric", file, "--json")[1])["paths"][0]
+    assert {path["address"], *path["links"]} <= set(shown)
+    assert file.read_text().splitlines()[1] in page.read_text()
+
+
+def test_a_report_begins_with_what_the_fabric_is(run, tmp_path):
+    pytest.importorskip("matplotlib")
+    page = tmp_path / "plan.html"
+    assert run("plan", REFERENCE, "--hosts", 1024, "--report", page)[0] == 0
+    shown = Text(page.read_text().split("<body>")[1]).lines
+    assert shown[:2] == [
+        "Fabric reference",
+        "1,024 hosts with NICs of 800 Gb/s, 8 x 100 Gb/s each, in 8 planes, 2 tiers: 48 switches and "
+        "16,384 cables; 96.4 kW and 5,103,360 USD.",
+    ]
+    assert "reference.yaml, planned for 1,024 hosts." in shown
+
+
+def test_a_report_that_cannot_be_made_is_missed_in_one_line(run, tmp_path, monkeypatch):
+    code, out, err = run("plan", LAB, "--report", tmp_path / "nowhere" / "plan.html")
+    assert (code, out) == (1, "")
+    assert err == f"error: {tmp_path}/nowhere: No such file or directory\n"
+    monkeypatch.setattr(pictures, "matplotlib", None)
+    code, out, err = run("plan", LAB, "--report", tmp_path / "plan.html")
+    assert (code, out) == (1, "")
+    assert "matplotlib is not installed (pip install" in err
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["reference", "lab", "pods", "oversubscribed"])

@@ -18,6 +18,12 @@ def test_hello_says_hello():
     assert result.stdout == "SUCCESS 2026 hello over eight planes\n"
 
 
+def test_hello_does_not_mind_another_one():
+    command = [sys.executable, ROOT / "examples" / "hello_mrc.py"]
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [each.communicate(timeout=60)[0].split()[0] for each in started] == ["SUCCESS"] * 3
+
+
 def test_classes_of_ones_own_deliver_every_message():
     result = run("own_classes.py")
     assert (result.returncode, result.stderr) == (0, "")

@@ -100,7 +100,11 @@ def test_misspelt_fields_are_told_with_their_nearest_neighbours_three_at_a_time(
         ("hosts: many\nnic: 800G\nplanes: 8\nswitch: 51T\n", "hosts: expected a whole number, such as 16; "),
         (
             "hosts: 4\nnic: 800G\nplanes: 1\nswitch: {radix: 4}\n",
-            r"nic: expected fields, such as \{rate: \.\.\.\}$",
+            r"nic: write \{rate: 800G\}$",
+        ),
+        (
+            "hosts: 4\nnic: fast\nplanes: 1\nswitch: 51.2T\n",
+            r"nic: expected fields, such as \{rate: \.\.\.\}; line 4: switch: write \{capacity: 51\.2T\}$",
         ),
         ("hosts: 0\nnic: {rate: 800G}\nplanes: 1\nswitch: {radix: 4}\n", "hosts: must be at least "),
         ("topology: {}\ntraffic: []\n", "this is a scenario file; a fabric file is expected here$"),

@@ -52,6 +52,16 @@ def test_client_and_server_show_the_same_figures_under_perftests_columns():
     assert rate * 1e6 * 4096 * 8 / 1e9 == pytest.approx(average, abs=0.006)
 
 
+@pytest.mark.parametrize("test", ["write-bw", "write-lat"])
+def test_flags_for_devices_of_hardware_are_accepted_with_a_note(test):
+    given = ("-d", "mlx5_0", "--ib-port", 1, "-x", 3, "--sl", 0, "-R")
+    result = run(test, "--loopback", "--json", "-n", 10, *given)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["iterations"] == 10
+    assert "note: no effect: --ib-dev, --ib-port, --gid-index, --sl, --rdma-cm; " in result.stderr
+    assert run(test, "--loopback", "-n", 10).stderr == ""
+
+
 def test_figures_of_bandwidth_add_up():
     result = loopback("write-bw", "-s", 100_000, "-n", 200, "-m", "1K", "-i", "1ms")
     assert result["iterations"] == 200

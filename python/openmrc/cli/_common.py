@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,6 +28,13 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JS
 def out_option(metavar: str, help: str) -> Any:
     """The option ``--out``/``-o`` of every subcommand that writes its result to one place."""
     return typer.Option("--out", "-o", metavar=metavar, help=help)
+
+
+DemoOutOption = Annotated[
+    Path | None,
+    out_option("DIR", "Directory for the picture and the numbers. Default: a new one named after the demo."),
+]
+"""The type of the parameter ``out`` of every demo; see :func:`openmrc.cli._demo.directory`."""
 
 
 def schema_option(kind: str) -> Any:

@@ -1,7 +1,9 @@
 """What the demos leave behind: numbers and a picture in a directory, and a summary."""
 
 import json as json_module
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,36 @@ from rich.console import RenderableType
 from openmrc.cli import _common
 from openmrc.files import write_text
 from openmrc.pictures import PictureError, require_matplotlib
+
+
+@contextmanager
+def directory(out: Path | None, name: str) -> Iterator[Path]:
+    """Where a demo leaves its files. Made before the run, so that one that cannot be made is found by then.
+
+    Args:
+        out: What the user chose; it may be there.
+        name: Otherwise a new directory of this name, or with ``-2`` and so on behind it: neither an earlier
+            demo nor one that runs at the same time loses its results. It is removed if nothing is written.
+    """
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        yield out
+        return
+    made = _new(name)
+    try:
+        yield made
+    finally:
+        with suppress(OSError):
+            made.rmdir()
+
+
+def _new(name: str) -> Path:
+    for number in count(1):
+        path = Path(name if number == 1 else f"{name}-{number}")
+        with suppress(FileExistsError):
+            path.mkdir()
+            return path
+    raise AssertionError
 
 
 def drawer(draw: Callable[..., None], *, wanted: bool) -> Callable[..., None] | None:

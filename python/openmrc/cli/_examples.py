@@ -19,7 +19,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sudo openmrc decode --follow eth0 --json",
     ),
     "dissector": ("tshark -X lua_script:$(openmrc dissector) -r capture.pcapng",),
-    "plan": ("openmrc plan lab.yaml", "openmrc plan lab.yaml --cabling cables.csv"),
+    "plan": (
+        "openmrc plan lab.yaml",
+        "openmrc plan lab.yaml --report plan.html",
+        "openmrc plan lab.yaml --cabling cables.csv",
+    ),
     "path": (
         "openmrc path h0 h15 --fabric lab.yaml",
         "openmrc path h0 h15 --fabric lab.yaml --ev 0x10000000",
@@ -96,7 +100,18 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 }
 
 
+AS_ROOT = 'From a virtual environment, write sudo "$(command -v openmrc)" instead of sudo openmrc.'
+
+
+def remark(name: str) -> str | None:
+    """What else there is to know of a command's examples."""
+    return AS_ROOT if any("sudo " in line for line in EXAMPLES.get(name, ())) else None
+
+
 def epilog(name: str) -> str:
     """What stands at the end of the command's help, a paragraph for each line."""
     lines = EXAMPLES.get(name, ())
-    return "\n\n".join([("Example:" if len(lines) == 1 else "Examples:"), *lines]) if lines else ""
+    if not lines:
+        return ""
+    paragraphs = ["Example:" if len(lines) == 1 else "Examples:", *lines, remark(name)]
+    return "\n\n".join(filter(None, paragraphs))

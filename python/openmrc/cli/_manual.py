@@ -10,7 +10,7 @@ from typing import Any
 
 from openmrc import __version__, cli
 from openmrc.cli import _options
-from openmrc.cli._examples import EXAMPLES
+from openmrc.cli._examples import EXAMPLES, remark
 from openmrc.files import write_text
 
 
@@ -69,6 +69,8 @@ def _page(name: str, command: Any) -> str:
             lines.append(_text(option.help))
     lines += [".TP", ".B \\-h, \\-\\-help", "Show the help and exit."]
     lines += [".SH EXAMPLES", ".nf", *(_text(line) for line in EXAMPLES[name]), ".fi"]
+    if found := remark(name):
+        lines += [".PP", _text(found)]
     lines += [".SH SEE ALSO", "openmrc(1)"]
     return "\n".join(lines) + "\n"
 

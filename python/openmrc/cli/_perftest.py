@@ -83,6 +83,38 @@ GbitsOption = Annotated[
     ),
 ]
 
+
+def _ignored(*names: str, metavar: str = "") -> Any:
+    """A flag of perftest that means nothing without a device of hardware: accepted, with a note."""
+    return typer.Option(
+        *names, metavar=metavar, hidden=True, help="Accepted for compatibility with perftest."
+    )
+
+
+IbDeviceOption = Annotated[str | None, _ignored("--ib-dev", "-d", metavar="DEVICE")]
+IbPortOption = Annotated[int | None, _ignored("--ib-port", metavar="N")]
+GidIndexOption = Annotated[int | None, _ignored("--gid-index", "-x", metavar="N")]
+ServiceLevelOption = Annotated[int | None, _ignored("--sl", "-S", metavar="N")]
+RdmaCmOption = Annotated[bool, _ignored("--rdma-cm", "-R")]
+
+
+def note_ignored(
+    ib_dev: str | None, ib_port: int | None, gid_index: int | None, sl: int | None, rdma_cm: bool
+) -> None:
+    """Says which flags had no effect, and what decides instead."""
+    given = {
+        "--ib-dev": ib_dev,
+        "--ib-port": ib_port,
+        "--gid-index": gid_index,
+        "--sl": sl,
+        "--rdma-cm": rdma_cm or None,
+    }
+    names = ", ".join(name for name, value in given.items() if value is not None)
+    if names:
+        text = f"note: no effect: {names}; the device is software, and --addresses choose its planes"
+        _common.console(stderr=True).print(text, markup=False)
+
+
 MAX_TIME = protocol.MAX_TIME
 _RULE = 87
 """Characters of a line, as in perftest."""

@@ -33,9 +33,7 @@ def demo(
     ] = LOOPBACK_PLANES,
     evs: _planes.EvsOption = None,
     ev_burst: _planes.EvBurstOption = None,
-    out: Annotated[Path, _common.out_option("DIR", "Directory for the picture and the numbers.")] = Path(
-        "openmrc-demo"
-    ),
+    out: _common.DemoOutOption = None,
     no_picture: Annotated[
         bool, typer.Option("--no-picture", help="Do not draw the throughput over time.")
     ] = False,
@@ -51,18 +49,18 @@ def demo(
     planes = _planes.planes(None, count, evs, ev_burst)
     # Now, so that what cannot be drawn or written is found before the run.
     drawn = _demo.drawer(draw, wanted=not no_picture)
-    out.mkdir(parents=True, exist_ok=True)
-    with Screen(_common.console(stderr=True)) as watch, source_file(file, size, watch.preparing) as source:
-        outcome = run(source, schedule, planes, watch.progress)
-    found = figures(outcome)
-    results = {**found.as_dict(), "planes": outcome.addresses}
-    _demo.present(
-        results,
-        out,
-        "demo",
-        draw=partial(drawn, outcome) if drawn else None,
-        summary=partial(summary, found),
-        json=json,
-    )
+    with _demo.directory(out, "openmrc-demo") as where:
+        screen = Screen(_common.console(stderr=True))
+        with screen as watch, source_file(file, size, watch.preparing) as source:
+            outcome = run(source, schedule, planes, watch.progress)
+        found = figures(outcome)
+        _demo.present(
+            {**found.as_dict(), "planes": outcome.addresses},
+            where,
+            "demo",
+            draw=partial(drawn, outcome) if drawn else None,
+            summary=partial(summary, found),
+            json=json,
+        )
     if not found.verified:
         raise Error(found.error or "not every byte arrived: a checksum is wrong")

@@ -26,6 +26,8 @@ lab = typer.Typer(
     add_completion=False,
 )
 
+LAB_DEMO = "openmrc-lab-demo"
+
 FileArgument = Annotated[Path, typer.Argument(metavar="FABRIC.yaml", help="The fabric's specification.")]
 NameOption = Annotated[
     str | None,
@@ -390,9 +392,7 @@ def demo(
     bgp_hold: Annotated[
         float, typer.Option("--bgp-hold", help="FRR: BGP's hold time, whole seconds.", **_values.time(3))
     ] = "9s",  # type: ignore[assignment]
-    out: Annotated[Path, _common.out_option("DIR", "Directory for the picture and the numbers.")] = Path(
-        "openmrc-lab-demo"
-    ),
+    out: _common.DemoOutOption = None,
     no_picture: Annotated[
         bool, typer.Option("--no-picture", help="Do not draw the goodput over time.")
     ] = False,
@@ -433,8 +433,6 @@ def demo(
     if bgp_hold != int(bgp_hold) or bgp_hold > 65535:
         raise ArgumentError(f"--bgp-hold: whole seconds up to 65535, not {bgp_hold:g}")
     bfd_ms = round(bfd_interval * 1e3)
-    # Now, so that a directory that cannot be made is found before the run.
-    out.mkdir(parents=True, exist_ok=True)
 
     def draw(file: Path) -> None:
         from openmrc.demos.lab import picture
@@ -450,31 +448,31 @@ def demo(
         Timers(bfd_ms, int(bgp_hold)),
     )
     remarks = _common.console(stderr=True)
-    with report.Progress(remarks) as progress:
-        outcome = run(settings, progress)
     timers = settings.timers.described
-    results = {
-        "mrc": outcome.mrc and analysis.as_dict(outcome.mrc),
-        "conventional": outcome.conventional and analysis.as_dict(outcome.conventional),
-        "timers": {"bfd_interval_ms": bfd_ms, "bgp_hold_s": int(bgp_hold)},
-        "offered_bps_per_host": rate,
-    }
-    if outcome.remark:
-        remarks.print(outcome.remark, markup=False)
-
-    _demo.present(
-        results,
-        out,
-        "lab-demo",
-        draw=drawn,
-        summary=lambda: report.summary(outcome.mrc, outcome.conventional, timers, rate),
-        json=json,
-    )
+    with _demo.directory(out, LAB_DEMO) as where:
+        with report.Progress(remarks) as progress:
+            outcome = run(settings, progress)
+        results = {
+            "mrc": outcome.mrc and analysis.as_dict(outcome.mrc),
+            "conventional": outcome.conventional and analysis.as_dict(outcome.conventional),
+            "timers": {"bfd_interval_ms": bfd_ms, "bgp_hold_s": int(bgp_hold)},
+            "offered_bps_per_host": rate,
+        }
+        if outcome.remark:
+            remarks.print(outcome.remark, markup=False)
+        _demo.present(
+            results,
+            where,
+            "lab-demo",
+            draw=drawn,
+            summary=lambda: report.summary(outcome.mrc, outcome.conventional, timers, rate),
+            json=json,
+        )
     if outcome.mrc is not None and outcome.mrc.wrong:
         raise Error(f"{outcome.mrc.wrong} writes arrived with wrong data")
 
 
-def _operated(duration: float, rate: int, nic: str, out: Path, *, json: bool) -> None:
+def _operated(duration: float, rate: int, nic: str, out: Path | None, *, json: bool) -> None:
     from openmrc.cli.controller import PACKAGES, require
 
     require("the controller", *PACKAGES)
@@ -482,23 +480,22 @@ def _operated(duration: float, rate: int, nic: str, out: Path, *, json: bool) ->
     from openmrc.demos.lab import operated, report
     from openmrc.operate import score
 
-    out.mkdir(parents=True, exist_ok=True)
-    with report.Progress(_common.console(stderr=True)) as progress:
-        progress.phase = "MRC"
-        outcome = operated.run(duration, rate, progress.log, srv6=nic == "srv6")
-
     def summary() -> "RenderableType":
         from rich.console import Group
 
         counted = f"{outcome.pieces} writes arrived meanwhile, {outcome.wrong} with wrong data"
         return Group(score.table(outcome.score), score.summary(outcome.score), counted)
 
-    results = {
-        **score.as_dict(outcome.score),
-        "writes": outcome.pieces,
-        "wrong_writes": outcome.wrong,
-        "offered_bps_per_host": rate,
-    }
-    _demo.present(results, out, "lab-operated", draw=None, summary=summary, json=json)
+    with _demo.directory(out, LAB_DEMO) as where:
+        with report.Progress(_common.console(stderr=True)) as progress:
+            progress.phase = "MRC"
+            outcome = operated.run(duration, rate, progress.log, srv6=nic == "srv6")
+        results = {
+            **score.as_dict(outcome.score),
+            "writes": outcome.pieces,
+            "wrong_writes": outcome.wrong,
+            "offered_bps_per_host": rate,
+        }
+        _demo.present(results, where, "lab-operated", draw=None, summary=summary, json=json)
     if outcome.wrong:
         raise Error(f"{outcome.wrong} writes arrived with wrong data")

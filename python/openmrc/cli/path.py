@@ -59,7 +59,10 @@ def path(
         if json:
             _common.print_json(_path_dict(one))
         else:
-            _common.console().print(_path_text(one), _hop_table(one))
+            from openmrc.fabric import report
+
+            _common.console().print(f"{report.path_sentence(one)}\nouter destination address {one.address}")
+            _common.console().print(report.hops(one))
         return
     paths = loaded.paths(src, dst)
     shown = paths[:limit]
@@ -106,23 +109,6 @@ def _path_dict(path: "Path") -> dict[str, Any]:
 
 def _plain(value: dict[str, Any]) -> dict[str, Any]:
     return {key: str(entry) if key == "address" else entry for key, entry in value.items()}
-
-
-def _path_text(path: "Path") -> str:
-    uplinks = ", ".join(f"T{tier} uplink {uplink}" for tier, uplink in enumerate(path.uplinks))
-    fields = f"plane {path.plane}" + (f", {uplinks}" if uplinks else "")
-    return f"{path.src} to {path.dst}, EV {path.ev:#010x}: {fields}\nouter destination address {path.address}"
-
-
-def _hop_table(path: "Path") -> "Table":
-    from openmrc.tables import Table
-
-    addresses = path.addresses
-    rows = [(path.src, "", f"p{path.plane}", path.first_link, str(addresses[0]))]
-    for hop, after in zip(path.hops, addresses[1:], strict=True):
-        rows.append((hop.switch, f"{hop.usid:#06x}", hop.port, hop.link, str(after)))
-    rows.append((path.dst, f"{path.usids[-1]:#06x}", "", "", ""))
-    return Table(("at", "uSID", "leaves by", "link", "outer destination on it"), rows, left=5)
 
 
 def _list_table(paths: "list[Path]") -> "Table":

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from openmrc.cli import _common, _complete
-from openmrc.cli._simulation import contents_of
+from openmrc.cli._simulation import check_outputs, contents_of
 from openmrc.cli._values import PLATFORMS
 from openmrc.errors import Error
 from openmrc.extras import pip_install
@@ -28,6 +28,10 @@ def plan(
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE.svg|png", help="Draw the fabric into a file.")
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.html", help="Write one HTML file with everything, for others to read."),
+    ] = None,
     cabling: Annotated[
         Path | None, typer.Option(metavar="FILE.csv", help="Write the list of all cables into a file.")
     ] = None,
@@ -48,11 +52,13 @@ def plan(
     Prints the smallest fabric that the specification allows, and single-plane fabrics of two, three and four
     tiers of the same switches for comparison. If none fits, one line says why.
     """
-    from openmrc.fabric import Fabric, report
+    from openmrc.fabric import Fabric
     from openmrc.fabric import plan as make_plan
+    from openmrc.fabric import report as texts
 
     if json and csv:
         raise typer.BadParameter("--json and --csv exclude each other")
+    check_outputs([picture, report, cabling])
     fabric = Fabric.load(file, hosts=hosts)
     with contents_of(file if hosts is None else None):
         result = make_plan(fabric)
@@ -62,6 +68,9 @@ def plan(
         except ModuleNotFoundError as error:
             raise Error(f"--picture needs {error.name}: {pip_install('plots')}") from None
         drawing.save(fabric, picture)
+    if report is not None:
+        result.report(report)
+        _common.console(stderr=True).print(f"wrote {report}", markup=False)
     if cabling is not None:
         from openmrc.switchconf import FILES, with_switch
         from openmrc.switchconf import cabling as listing
@@ -73,8 +82,8 @@ def plan(
     elif device or hwsku:
         raise typer.BadParameter("--device and --hwsku name ports: add --cabling FILE.csv and --platform")
     if json:
-        _common.print_json(report.as_dict(result))
+        _common.print_json(texts.as_dict(result))
     elif csv:
-        print(report.as_csv(result), end="")
+        print(texts.as_csv(result), end="")
     else:
-        _common.console().print(report.tables(result))
+        _common.console().print(texts.tables(result))

@@ -54,9 +54,7 @@ def train_demo(
             help="Write a trace of the undisturbed job for the simulator, to files with this prefix.",
         ),
     ] = None,
-    out: Annotated[Path, _common.out_option("DIR", "Directory for the picture and the numbers.")] = Path(
-        "openmrc-train-demo"
-    ),
+    out: _common.DemoOutOption = None,
     no_picture: Annotated[bool, typer.Option("--no-picture", help="Do not draw the losses.")] = False,
     json: _common.JsonOption = False,
 ) -> None:
@@ -83,23 +81,23 @@ def train_demo(
     )
     # Now, so that what cannot be drawn or written is found before the run.
     drawn = _demo.drawer(draw, wanted=not no_picture)
-    out.mkdir(parents=True, exist_ok=True)
-    with Screen(_common.console(stderr=True)) as watch:
-        if lab:
-            from openmrc.demos.training.lab import run_in_lab
+    with _demo.directory(out, "openmrc-train-demo") as where:
+        with Screen(_common.console(stderr=True)) as watch:
+            if lab:
+                from openmrc.demos.training.lab import run_in_lab
 
-            outcome = run_in_lab(settings, watch.progress, watch.log)
-        else:
-            outcome = run(settings, watch.progress)
-    found = figures(outcome)
-    _demo.present(
-        found.as_dict(),
-        out,
-        "train-demo",
-        draw=partial(drawn, outcome) if drawn else None,
-        summary=partial(summary, found),
-        json=json,
-    )
+                outcome = run_in_lab(settings, watch.progress, watch.log)
+            else:
+                outcome = run(settings, watch.progress)
+        found = figures(outcome)
+        _demo.present(
+            found.as_dict(),
+            where,
+            "train-demo",
+            draw=partial(drawn, outcome) if drawn else None,
+            summary=partial(summary, found),
+            json=json,
+        )
     if trace is not None:
         _common.console(stderr=True).print(f"wrote {trace}.0.et to {trace}.{ranks - 1}.et", markup=False)
     if not found.same:

@@ -104,6 +104,11 @@ def write_bw(
     impair: _impair.ImpairOption = None,
     json: _common.JsonOption = False,
     cpu_freq: _perftest.CpuFreqOption = False,
+    ib_dev: _perftest.IbDeviceOption = None,
+    ib_port: _perftest.IbPortOption = None,
+    gid_index: _perftest.GidIndexOption = None,
+    sl: _perftest.ServiceLevelOption = None,
+    rdma_cm: _perftest.RdmaCmOption = False,
     report_gbits: _perftest.GbitsOption = False,
 ) -> None:
     """Measure the goodput of RDMA writes, as ib_write_bw does.
@@ -136,6 +141,7 @@ def write_bw(
         **_perftest.peers(token_file, allow_address, planes),
         impairments=_perftest.impairments(impair, loss, fail_port),
     )
+    _perftest.note_ignored(ib_dev, ib_port, gid_index, sl, rdma_cm)
     table = _perftest.Table(
         "RDMA_Write Bidirectional BW Test" if bidirectional else "RDMA_Write BW Test",
         [

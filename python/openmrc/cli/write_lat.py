@@ -45,6 +45,11 @@ def write_lat(
     impair: _impair.ImpairOption = None,
     json: _common.JsonOption = False,
     cpu_freq: _perftest.CpuFreqOption = False,
+    ib_dev: _perftest.IbDeviceOption = None,
+    ib_port: _perftest.IbPortOption = None,
+    gid_index: _perftest.GidIndexOption = None,
+    sl: _perftest.ServiceLevelOption = None,
+    rdma_cm: _perftest.RdmaCmOption = False,
 ) -> None:
     """Measure the latency of RDMA writes, as ib_write_lat does: half a round trip of polled memory.
 
@@ -64,6 +69,7 @@ def write_lat(
         **_perftest.peers(token_file, allow_address, planes),
         impairments=_impair.parse_all(impair),
     )
+    _perftest.note_ignored(ib_dev, ib_port, gid_index, sl, rdma_cm)
     table = _perftest.Table(
         "RDMA_Write Latency Test",
         [

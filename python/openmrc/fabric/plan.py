@@ -2,6 +2,7 @@
 
 import io
 from dataclasses import dataclass, replace
+from pathlib import Path as FilePath
 
 from openmrc.errors import ArgumentError
 from openmrc.fabric import sizing
@@ -62,6 +63,18 @@ class Plan:
         console = Console(width=140, file=io.StringIO(), color_system=None, force_jupyter=False)
         console.print(report.tables(self))
         return notebook.preformatted(console.file.getvalue())  # type: ignore[attr-defined]
+
+    def report(self, path: FilePath | str) -> None:
+        """Writes the plan as one HTML file for others to read: figures, drawing, tables, addresses.
+
+        Raises:
+            Error: if matplotlib is not installed.
+            OSError: if the file cannot be written.
+        """
+        # An import circle, as above.
+        from openmrc.fabric import page
+
+        page.write(self, path)
 
     @property
     def catalogue(self) -> str:

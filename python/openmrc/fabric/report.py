@@ -1,4 +1,4 @@
-"""Reports of a plan: tables for a terminal, JSON, CSV. Every figure with a cost names its part."""
+"""Reports of a plan: tables for a terminal and for a page, JSON, CSV. Figures with a cost name their part."""
 
 import csv
 import io
@@ -12,6 +12,7 @@ from rich.text import Text
 from openmrc import csvcells
 from openmrc.fabric.design import Design
 from openmrc.fabric.plan import Baseline, Plan
+from openmrc.fabric.topology import Path
 from openmrc.fabric.units import format_rate
 from openmrc.tables import Table
 
@@ -22,12 +23,54 @@ def tables(plan: Plan) -> Group:
     """The plan for a terminal."""
     asked = plan.asked
     parts: list[Text | Table] = [_headline(plan)]
-    compared = any(baseline.design for baseline in plan.baselines)
-    for table in (_materials(plan), _losses(asked), *([_comparison(plan)] if compared else [])):
+    for table in filter(None, (materials(plan), losses(asked), comparison(plan))):
         parts += [Text(), table]
     parts += [Text(f"note: {note}", style="yellow") for note in asked.notes]
-    parts.append(Text(f"figures of {plan.catalogue}: {plan.source}"))
+    parts.append(Text(sources(plan)))
     return Group(*parts)
+
+
+def sources(plan: Plan) -> str:
+    """Where the figures of the parts come from."""
+    return f"figures of {plan.catalogue}: {plan.source}"
+
+
+def sentence(plan: Plan) -> str:
+    """What the fabric is."""
+    asked = plan.asked
+    text = (
+        f"{asked.hosts:,} hosts with NICs of {_rate(asked.nic_rate)}, {asked.planes} x "
+        f"{_rate(asked.port_rate)} each, in {asked.label}: {asked.switches:,} switches and "
+        f"{asked.links:,} cables"
+    )
+    needs = [
+        *([f"{_kw(asked.watts)} kW"] if asked.watts is not None else []),
+        *([f"{_money(asked.price)} {plan.currency}"] if asked.price is not None else []),
+    ]
+    return f"{text}; {' and '.join(needs)}." if needs else f"{text}."
+
+
+def facts(plan: Plan) -> list[tuple[str, str]]:
+    """What is asked first of a fabric: name and value of each figure, with its unit."""
+    asked = plan.asked
+
+    def known(text: str, unit: str = "") -> str:
+        return "unknown" if text == UNKNOWN else f"{text} {unit}".strip()
+
+    return [
+        ("hosts", f"{asked.hosts:,}"),
+        ("room for hosts", f"{asked.most_hosts:,}"),
+        ("switches", f"{asked.switches:,}"),
+        ("cables", f"{asked.links:,}"),
+        ("transceivers", known(_count(asked.modules))),
+        ("bandwidth of all links", _rate(asked.optics_bandwidth)),
+        ("power, without hosts", known(_kw(asked.watts), "kW")),
+        ("cost, without hosts", known(_money(asked.price), plan.currency)),
+        ("hosts under a T0", f"{asked.hosts_per_t0:,}"),
+        ("paths between far hosts", f"{asked.paths_far:,}"),
+        ("longest path", _switches(asked.longest_path)),
+        ("base latency across", known(_us(asked.latency_far_ns))),
+    ]
 
 
 def _headline(plan: Plan) -> Text:
@@ -48,7 +91,8 @@ def _headline(plan: Plan) -> Text:
     return Text("\n".join(lines))
 
 
-def _materials(plan: Plan) -> Table:
+def materials(plan: Plan) -> Table:
+    """The bill of materials, with its total, and that total per host."""
     asked = plan.asked
     rows: list[Sequence[str]] = []
     for row in asked.switch_rows:
@@ -87,7 +131,8 @@ def _materials(plan: Plan) -> Table:
     return Table(columns, rows, title=title, left=("", "part", "each"), totals=2)
 
 
-def _losses(asked: Design) -> Table:
+def losses(asked: Design) -> Table:
+    """The effect of each failure on the hosts that lose most."""
     rows = [
         (row.what, f"{row.count:,}", f"{row.hosts:,}", _percent(row.of_plane), _percent(row.of_host))
         for row in asked.loss_rows
@@ -96,7 +141,10 @@ def _losses(asked: Design) -> Table:
     return Table(columns, rows, title="What one failure costs a host")
 
 
-def _comparison(plan: Plan) -> Table:
+def comparison(plan: Plan) -> Table | None:
+    """The fabric beside single-plane fabrics; ``None`` if there is none to compare it with."""
+    if not any(baseline.design for baseline in plan.baselines):
+        return None
     designs: list[tuple[str, Design | None, Baseline | None]] = [("this fabric", plan.asked, None)]
     designs += [(f"1 plane, {b.tiers} tiers", b.design, b) for b in plan.baselines if b.design]
     rows = [
@@ -111,6 +159,31 @@ def _comparison(plan: Plan) -> Table:
         " (percentages: this fabric's share, per host)",
         note="; ".join(refusals) or None,
     )
+
+
+def worst_loss(asked: Design) -> str:
+    """The most that a host can lose by one failure."""
+    share = max(row.of_host for row in asked.loss_rows)
+    return (
+        f"The worst failure of a single port, link or switch costs a host {_percent(share)} of its bandwidth."
+    )
+
+
+def hops(path: Path) -> Table:
+    """The way of a packet: at each switch the uSID, the port, the link, and the address that is left."""
+    addresses = path.addresses
+    rows = [(path.src, "", f"p{path.plane}", path.first_link, str(addresses[0]))]
+    for hop, after in zip(path.hops, addresses[1:], strict=True):
+        rows.append((hop.switch, f"{hop.usid:#06x}", hop.port, hop.link, str(after)))
+    rows.append((path.dst, f"{path.usids[-1]:#06x}", "", "", ""))
+    return Table(("at", "uSID", "leaves by", "link", "outer destination on it"), rows, left=5)
+
+
+def path_sentence(path: Path) -> str:
+    """A path by its fields."""
+    uplinks = ", ".join(f"T{tier} uplink {uplink}" for tier, uplink in enumerate(path.uplinks))
+    fields = f"plane {path.plane}" + (f", {uplinks}" if uplinks else "")
+    return f"{path.src} to {path.dst}, EV {path.ev:#010x}: {fields}"
 
 
 def _with_share(plan: Plan, value: str, baseline: Baseline | None, what: str) -> str:
@@ -256,6 +329,11 @@ def _kw(watts: float | None) -> str:
 
 def _money(amount: float | None) -> str:
     return UNKNOWN if amount is None else f"{amount:,.0f}"
+
+
+def _rate(rate: float) -> str:
+    text = format_rate(rate)
+    return f"{text[:-1]} {text[-1]}b/s"
 
 
 def _us(nanoseconds: float | None) -> str:

@@ -192,7 +192,8 @@ class Specification(Model):
     name: Annotated[str, Field(pattern=NAME_PATTERN)] = "fabric"
     """Used in host names and file headers."""
     hosts: Annotated[StrictInt, Field(ge=2, le=MAX_HOSTS)]
-    """Hosts, each with one port in every plane. A server with several NICs is several hosts."""
+    """Hosts, each with one NIC that has a port in every plane. A server with eight NICs counts as eight
+    hosts; how many GPUs are behind a NIC makes no difference to the network."""
     nic: Nic
     """NIC of every host."""
     planes: Annotated[Annotated[StrictInt, Field(ge=1, le=MAX_PLANES)] | None, BeforeValidator(_auto)]

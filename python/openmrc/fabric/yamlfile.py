@@ -195,7 +195,7 @@ def _values(node: yaml.Node, seen: dict[int, int]) -> int:
 
 def _describe(path: Path, root: yaml.Node | None, error: ValidationError, model: type[BaseModel]) -> str:
     """One line: what is wrong first, missing fields, every misspelt one with line and nearest neighbour."""
-    first, others = most_specific(error.errors(include_url=False, include_input=False))
+    first, others = most_specific(error.errors(include_url=False))
 
     def described(problem: ErrorDetails, *, also: bool = False) -> tuple[int | None, str]:
         location = _without_tags(root, problem["loc"], missing=problem["type"] == "missing")

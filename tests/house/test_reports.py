@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from openmrc import colours, sim
+from openmrc.fabric import Fabric, plan
+from tests.helpers.repository import ROOT
 
 pytest.importorskip("matplotlib")
 
@@ -34,10 +36,13 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     files = {name: directory / f"{name}.html" for name in ("run", "comparison")}
     sim.run(scenario).report(files["run"])
     sim.compare(scenario, ["mrc", "uet"]).report(files["comparison"])
+    for name in ("lab", "reference"):
+        files[f"plan-{name}"] = directory / f"{name}.html"
+        plan(Fabric.load(ROOT / "examples" / "fabrics" / f"{name}.yaml")).report(files[f"plan-{name}"])
     return files
 
 
-@pytest.fixture(params=["run", "comparison"])
+@pytest.fixture(params=["run", "comparison", "plan-lab", "plan-reference"])
 def report(request: pytest.FixtureRequest, reports: dict[str, Path]) -> Path:
     return reports[request.param]
 
@@ -49,7 +54,7 @@ def images(page: Path) -> list[str]:
 
 def test_pictures_have_no_colour_but_those_that_follow_the_mode(report: Path) -> None:
     pictures = images(report)
-    assert len(pictures) >= 2
+    assert pictures
     own = {pair[which] for pair in colours.PALETTE.values() for which in (0, 1)}
     for svg in pictures:
         ET.fromstring(svg)
