@@ -61,8 +61,12 @@ def until(condition):
 def test_a_broken_cable_is_named_shown_counted_and_over_when_packets_pass_again(fabric, running):
     link = uplink(fabric)
     with Client(running) as reader:
-        report_all(running, fabric, PAIRS)
-        until(lambda: reader.link(link).evidence == "good")
+
+        def good():
+            report_all(running, fabric, PAIRS)
+            return reader.link(link).evidence == "good"
+
+        until(good)
         assert reader.faults() == []
 
         def named():
@@ -92,7 +96,8 @@ def test_a_broken_cable_is_named_shown_counted_and_over_when_packets_pass_again(
         [ended] = [each for each in reader.faults(over=True) if each.id == fault.id]
         assert ended.name == link
         assert ended.until > ended.since
-        history = [change.evidence for change in reader.link(link).history]
+        # Beside other programs reports may come so late that nothing is known between two.
+        history = [change.evidence for change in reader.link(link).history if change.evidence != "unknown"]
         assert (history[0], history[-1]) == ("good", "good")
         assert "broken" in history
 
