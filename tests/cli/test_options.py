@@ -15,8 +15,8 @@ from tests.helpers.repository import ROOT
 
 LAB = ROOT / "examples" / "fabrics" / "lab.yaml"
 SAME_MEANING = {"--out", "--only", "--lab", "--hosts", "--planes"}
-"""They take a directory or a file, a row or a half, a name or nothing, a number or names, a number or several:
-the same thing, other values."""
+"""They take a directory or a file, a row or a half, a name or nothing, a number or names, one or several
+numbers: the same thing, other values."""
 
 
 def test_the_table_in_the_documentation_is_current():

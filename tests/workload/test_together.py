@@ -8,8 +8,7 @@ from openmrc import sim, workload
 from openmrc.errors import ArgumentError
 from openmrc.workload import Layout, Node, Rank, Workload, compare, place_all, run_jobs, variants
 from tests.helpers.commands import one_line_error, run
-from tests.workload.test_run import SMALL, fabric
-from tests.workload.test_where_time_went import two_ranks
+from tests.helpers.steps import SMALL, fabric, two_ranks
 
 MESSAGE = Workload(
     {"a": [Node(0, "send", bytes=8 << 20, peer=1)], "b": [Node(0, "receive", bytes=8 << 20, peer=0)]},

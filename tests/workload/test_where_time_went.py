@@ -9,23 +9,9 @@ import pytest
 from openmrc import sim, workload
 from openmrc.workload import Layout, Model, Node, Rank, Workload, critical_path, operations, waited_for
 from tests.helpers.commands import run
-from tests.workload.test_run import SMALL, fabric
+from tests.helpers.steps import SMALL, fabric, two_ranks
 
 MOE = Model(4, 1024, 4096, 8, 8, 128, 0, 512, experts=workload.Experts(8, 2, 1024))
-
-
-def two_ranks() -> Workload:
-    """Rank 0 computes for 300 us and rank 1 for 100; they reduce 1 MiB; rank 0 sends 64 KiB."""
-
-    def program(us: int, last: Node) -> list[Node]:
-        reduce = Node(2, "collective", (1,), bytes=1 << 20, operation="all_reduce", group="g")
-        return [Node(1, "compute", ns=us * 1000, name="forward"), reduce, last]
-
-    send = Node(3, "send", (2,), bytes=65_536, peer="other")
-    receive = Node(3, "receive", (2,), bytes=65_536, peer="other")
-    programs = {"a": program(300, send), "b": program(100, receive)}
-    ranks = [Rank("a", {}, {"other": 1}), Rank("b", {}, {"other": 0})]
-    return Workload(programs, ranks, {"g": (0, 1)})
 
 
 @pytest.mark.parametrize("engine", ["packets", "flow"])
