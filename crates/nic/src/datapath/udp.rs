@@ -23,9 +23,11 @@ use crate::socket::{RxSocket, TxSocket, traffic_class};
 use crate::stats::Cause;
 use crate::tx::{RunKey, TxRun, is_data, number_packets};
 
-/// Most runs of one system call, if the device has a ring: the payload of so many stays in the processor's cache from
-/// the iCRC to the kernel's copy.
+/// Most runs of one system call, if the device has a ring.
 const RUNS_PER_CALL: usize = 4;
+/// Runs of so many bytes do not wait for others: the receiver can begin, and the payload is still in the processor's cache
+/// from the iCRC.
+const BYTES_PER_CALL: usize = 32 << 10;
 const _: () = assert!(RUNS_PER_CALL <= MAX_SENDS);
 
 /// Where the process may have as many descriptors, sockets keep theirs: four devices with the most paths fit.
@@ -36,8 +38,9 @@ pub(crate) struct Udp {
     config: Arc<DeviceConfig>,
     /// Complete runs that the ring sends with its next call, and then the run that is being gathered.
     runs: Vec<TxRun>,
-    /// Complete runs.
+    /// Complete runs, and their bytes.
     queued: usize,
+    queued_bytes: usize,
     /// Has the sockets, which need no descriptors then; `None` where descriptors are plenty or io_uring is refused.
     ring: Option<SendRing>,
     /// The kernel cuts runs into packets.
@@ -56,6 +59,7 @@ impl Udp {
         Udp {
             runs: (0..runs).map(|_| TxRun::new()).collect(),
             queued: 0,
+            queued_bytes: 0,
             ring,
             segmentation: config.sockets.segmentation,
             drawn: Vec::new(),
@@ -224,7 +228,7 @@ impl Udp {
     fn end_run(&mut self, net: &mut Network, now: Time) {
         let Some(key) = self.runs[self.queued].key() else { return };
         if self.queue_run(net, key) {
-            if self.queued == self.runs.len() {
+            if self.queued == self.runs.len() || self.queued_bytes >= BYTES_PER_CALL {
                 self.send_queued(net, now);
             }
             return;
@@ -263,6 +267,7 @@ impl Udp {
         // SAFETY: there are at most as many runs as sends of a call. `send_queued` clears them after the call.
         unsafe { run.queue(ring, number, &dest, class) };
         self.queued += 1;
+        self.queued_bytes += run.bytes();
         true
     }
 
@@ -270,6 +275,7 @@ impl Udp {
     fn send_queued(&mut self, net: &mut Network, now: Time) {
         let (Some(ring), 1..) = (&mut self.ring, self.queued) else { return };
         let results = ring.submit();
+        self.queued_bytes = 0;
         for place in 0..std::mem::take(&mut self.queued) {
             if let Some(key) = self.runs[place].key() {
                 self.run_sent(net, key, place, results.of(place), now);
