@@ -33,7 +33,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 say = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: walks man gallery site wheels release image c-package help demo test test-rust test-python test-bare test-torch judges long truth bench mutants mutants-python lint format docs fuzz wheel venv lock clean FORCE
+.PHONY: walks man notebooks gallery site wheels release image c-package help demo test test-rust test-python test-bare test-torch judges long truth bench mutants mutants-python lint format docs fuzz wheel venv lock clean FORCE
 FORCE:
 
 help: ## this list
@@ -280,6 +280,10 @@ docs: $(STAMPS)/wheel $(STAMPS)/docs ## renew docs/cli.md, docs/fields.md and th
 site: $(STAMPS)/wheel $(STAMPS)/docs ## the pages of docs with a search and the reference; a link or name that is none fails
 	$(call say,Site)
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet --builder html docs site
+
+notebooks: $(STAMPS)/wheel $(STAMPS)/docs ## the tutorials as notebooks in site/notebooks/, run; what a page does not show fails
+	$(call say,Notebooks)
+	$(BIN)/python -m tests.helpers.notebooks site/notebooks
 
 man: $(STAMPS)/wheel ## manual pages of all commands in man/man1, from the same texts as their help
 	$(BIN)/python -m openmrc.cli._manual man/man1
