@@ -14,9 +14,9 @@ from tests.helpers.commands import OPENMRC, one_line_error, run
 from tests.helpers.repository import ROOT
 
 LAB = ROOT / "examples" / "fabrics" / "lab.yaml"
-SAME_MEANING = {"--out", "--only", "--lab", "--hosts"}
-"""They take a directory or a file, a row or a half, a name or nothing, a number or names: the same thing,
-other values."""
+SAME_MEANING = {"--out", "--only", "--lab", "--hosts", "--planes"}
+"""They take a directory or a file, a row or a half, a name or nothing, a number or names, one or several
+numbers: the same thing, other values."""
 
 
 def test_the_table_in_the_documentation_is_current():

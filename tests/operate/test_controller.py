@@ -61,8 +61,12 @@ def until(condition):
 def test_a_broken_cable_is_named_shown_counted_and_over_when_packets_pass_again(fabric, running):
     link = uplink(fabric)
     with Client(running) as reader:
-        report_all(running, fabric, PAIRS)
-        until(lambda: reader.link(link).evidence == "good")
+
+        def good():
+            report_all(running, fabric, PAIRS)
+            return reader.link(link).evidence == "good"
+
+        until(good)
         assert reader.faults() == []
 
         def named():
@@ -92,7 +96,8 @@ def test_a_broken_cable_is_named_shown_counted_and_over_when_packets_pass_again(
         [ended] = [each for each in reader.faults(over=True) if each.id == fault.id]
         assert ended.name == link
         assert ended.until > ended.since
-        history = [change.evidence for change in reader.link(link).history]
+        # Beside other programs reports may come so late that nothing is known between two.
+        history = [change.evidence for change in reader.link(link).history if change.evidence != "unknown"]
         assert (history[0], history[-1]) == ("good", "good")
         assert "broken" in history
 
@@ -389,10 +394,21 @@ def test_the_commands(fabric, running, monkeypatch, tmp_path):
     assert run("fabric", "drain", "p0/t1-9", "--why", "x").returncode == 1
     assert run("fabric", "link", "allow", link, "--why", "a test").returncode == 0
     assert "a test" in run("fabric", "log").stdout
-    report_all(running, fabric, PAIRS)
-    validated = run("fabric", "validate", "h0-h1,h4")
-    assert validated.returncode == 0, validated.stdout
-    assert validated.stdout.count("pass") == 3
+
+    def validated(hosts, code, failed=()):
+        """What ``fabric validate`` prints once it has this exit code: a report is good for seconds only."""
+        printed = []
+
+        def is_valid():
+            report_all(running, fabric, PAIRS, failed)
+            result = run("fabric", "validate", hosts)
+            printed.append(result.stdout)
+            return result.returncode == code
+
+        until(is_valid)
+        return printed[-1]
+
+    assert validated("h0-h1,h4", 0).count("pass") == 3
     report_all(running, fabric, PAIRS)
     assert run("fabric", "validate", "h2").returncode == 5
     assert run("fabric", "validate", "h5-h2").returncode == 2
@@ -406,10 +422,7 @@ def test_the_commands(fabric, running, monkeypatch, tmp_path):
     # While evidence comes in, another may be suspected too.
     events = [json.loads(line) for line in run("fabric", "events", "--json").stdout.splitlines()]
     assert link in [event["name"] for event in events]
-    report_all(running, fabric, PAIRS, [link])
-    degraded = run("fabric", "validate", "h0")
-    assert degraded.returncode == 3
-    assert "1 of 4 uplinks of p0/t0-0 are out" in degraded.stdout
+    assert "1 of 4 uplinks of p0/t0-0 are out" in validated("h0", 3, [link])
     nobody = run("fabric", "status", "--controller", "http://127.0.0.1:9")
     assert "cannot reach the controller" in one_line_error(nobody)
     clear = run("fabric", "link", "allow", link, "--why", "x", "--controller", "http://192.0.2.1:18517")

@@ -9,7 +9,7 @@ from openmrc.fabric import Fabric
 from openmrc.operate.linkmap import Map, Topology
 from openmrc.operate.model import Evidence, HostVerdict, LinkVerdict, Validation
 from openmrc.operate.validate import validate
-from tests.helpers.commands import one_line_error, run
+from tests.helpers.commands import PATIENCE, one_line_error, run
 from tests.helpers.controllers import controller, report_all, seen
 from tests.helpers.ends import eventually
 from tests.helpers.labs import RING, specification
@@ -33,13 +33,21 @@ def test_exit_codes_are_pass_degraded_fail_and_unknown(file, fabric, tmp_path, m
     with controller(file, tmp_path / "c.db") as (address, _):
         monkeypatch.setenv("OPENMRC_CONTROLLER", address)
 
-        def answers(hosts, code, broken=(), **fields):
-            def asked():
-                report_all(address, fabric, PAIRS, broken, **fields)
-                return run("validate", "--hosts", hosts, "--json")
+        def printed(hosts, code, form, broken=(), **fields):
+            """What the command prints once it has this exit code: a report is good for seconds only."""
+            found = []
 
-            assert eventually(lambda: asked().returncode == code, 60)
-            return json.loads(asked().stdout)
+            def is_so():
+                report_all(address, fabric, PAIRS, broken, **fields)
+                result = run("validate", "--hosts", hosts, form)
+                found.append(result.stdout)
+                return result.returncode == code
+
+            assert eventually(is_so, PATIENCE)
+            return found[-1]
+
+        def answers(hosts, code, broken=(), **fields):
+            return json.loads(printed(hosts, code, "--json", broken, **fields))
 
         passed = answers("h0,h4,h8", 0)
         assert passed["verdict"] == "pass"
@@ -53,8 +61,7 @@ def test_exit_codes_are_pass_degraded_fail_and_unknown(file, fabric, tmp_path, m
         # h2 has no agent.
         unknown = answers("h2,h4", 5, [])
         assert [each["verdict"] for each in unknown["hosts"]] == ["unknown", "pass"]
-        report_all(address, fabric, PAIRS)
-        shown = run("validate", "--hosts", "h4", "--markdown").stdout.splitlines()
+        shown = printed("h4", 0, "--markdown").splitlines()
         assert shown[0].startswith("**pass**: 1 hosts; links: ")
         assert shown[2:4] == ["| Host | Verdict | Reasons |", "| --- | --- | --- |"]
     nobody = run("validate", "--hosts", "h0")

@@ -1,6 +1,7 @@
 """``engine: flow``: shares of links instead of packets, in scenarios and from the command line."""
 
 import json
+import signal
 
 import pytest
 
@@ -36,6 +37,21 @@ def test_results_have_their_form_and_counters_of_packets_are_zero():
     assert counted["data_bytes"] == 64 << 20
     assert results.columns["delivered_ps"] == sim.run(results.scenario).columns["delivered_ps"]
     assert results.to_dict()
+
+
+def test_an_interrupt_is_heard_before_the_run_is_over():
+    # With many flows an event takes long, as the shares of all of them may change: a step is a few events.
+    seen = []
+
+    def progress(so_far):
+        seen.append(so_far.events)
+        if len(seen) == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    found = sim.run(scenario(engine="flow", traffic=[sim.AllToAll(bytes=1 << 20)]), progress)
+    assert found.interrupted
+    assert len(seen) == 3
+    assert found.summary().delivered < found.summary().messages
 
 
 def test_what_only_packets_have_is_refused_with_the_field_and_the_way_out(tmp_path):

@@ -12,10 +12,11 @@ from tests.helpers.repository import ROOT
 pytest.importorskip("torch", reason="torch is not installed (make test-torch)")
 
 
-def test_the_example_trains_over_mrc():
+def torchrun(*arguments, directory):
+    """Runs a script in two processes; what it printed."""
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"],
-        cwd=ROOT / "examples" / "train",
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments],
+        cwd=ROOT / "examples" / directory,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -23,6 +24,20 @@ def test_the_example_trains_over_mrc():
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    losses = [float(loss) for loss in re.findall(r"^step \d+: loss ([\d.]+),", done.stdout, re.MULTILINE)]
+    return done.stdout
+
+
+def test_the_example_trains_over_mrc():
+    printed = torchrun("train.py", directory="train")
+    losses = [float(loss) for loss in re.findall(r"^step \d+: loss ([\d.]+),", printed, re.MULTILINE)]
     assert len(losses) == 5
     assert losses[-1] < losses[0] / 2
+
+
+def test_the_script_for_nccl_checks_what_it_measures():
+    printed = torchrun("collectives.py", "--backend", "gloo", "--most", "65536", directory="nccl")
+    rows = re.findall(r"^ *(\w+) +(\d+) bytes +([\d.]+) GB/s  right$", printed, re.MULTILINE)
+    assert [(name, int(size)) for name, size, _ in rows] == [
+        (name, size) for size in (1024, 8192, 65536) for name in ("all_reduce", "all_gather", "broadcast")
+    ]
+    assert "WRONG" not in printed

@@ -6,16 +6,9 @@ import pytest
 
 from openmrc import sim, workload
 from openmrc.errors import ArgumentError
-from openmrc.workload import Layout, Model, Node, Rank, Workload
+from openmrc.workload import Layout, Node, Rank, Workload
 from tests.helpers.commands import one_line_error, run
-
-SMALL = Model(4, 1024, 4096, 8, 8, 128, 0, 512)
-
-
-def fabric(hosts, **fields):
-    """Its traffic is replaced."""
-    topology = sim.Topology(hosts=hosts, planes=4, radix=16)
-    return sim.Scenario(topology=topology, traffic=[sim.Permutation(bytes=1)], **fields)
+from tests.helpers.steps import SMALL, fabric
 
 
 def test_computations_alone_take_their_time():

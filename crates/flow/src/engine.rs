@@ -5,7 +5,9 @@ use std::collections::{BinaryHeap, HashMap};
 
 use openmrc_fabric::Fabric;
 use openmrc_scenario::run::{Change, Effect, FaultEvent, NetworkConfig, Target, TransportConfig};
-use openmrc_scenario::{Engine, Footprint, LifeTotals, Patterns, Progress, Results, Run, RunError, Totals};
+use openmrc_scenario::{
+    Engine, Footprint, LifeTotals, Patterns, Progress, Results, Run, RunError, TaskResults, Totals,
+};
 use openmrc_transport::Time;
 use openmrc_workload::{Connection, Task};
 
@@ -162,12 +164,14 @@ impl Engine for FlowWorld {
     }
 
     fn results(&self) -> Results {
-        let (messages, steps) = self.patterns.results(self.tasks.fates(self.clock.limit));
+        let TaskResults { messages, steps, nodes } =
+            self.patterns.results(self.tasks.fates(self.clock.limit));
         let ports = 2 * self.config.fabric.links() as usize;
         Results {
             end: Time(self.end()),
             messages,
             steps,
+            nodes,
             totals: self.totals,
             life: LifeTotals::default(),
             in_flight: 0,

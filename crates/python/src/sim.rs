@@ -215,6 +215,18 @@ impl PySimulation {
         steps.map(|s| PyStep { pattern: s.pattern, step: s.step, end_ps: end_of(s.end) }).collect()
     }
 
+    /// Nodes of recorded jobs, one column of 64-bit numbers per field, as [`PySimulation::messages`].
+    fn nodes<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let nodes = &self.results().nodes;
+        let mut columns = Columns::new(py);
+        columns.add("pattern", nodes.iter().map(|n| n.pattern.into()))?;
+        columns.add("rank", nodes.iter().map(|n| n.rank.into()))?;
+        columns.add("node", nodes.iter().map(|n| n.node))?;
+        columns.add("began_ps", nodes.iter().map(|n| n.began.0))?;
+        columns.add("ended_ps", nodes.iter().map(|n| n.ended.0))?;
+        Ok(columns.done())
+    }
+
     /// Ends the time series at the current time. Must be called before the record is read.
     fn finish_record(&mut self) {
         self.world.finish_record();

@@ -12,6 +12,7 @@ use crate::results::Totals;
 use crate::run::NetworkConfig;
 use crate::run::SeriesConfig;
 use crate::scenario::{Checked, Scenario};
+use crate::traffic::Pattern;
 use crate::transport::{OwnParts, Transport};
 
 /// An entry of the schedule, and its event.
@@ -29,6 +30,8 @@ const PER_LINK: u64 = 4;
 const PER_LINK_RECORDED: u64 = 560;
 /// Counters of a connection and an entropy value, in the simulator and in the results. Measured.
 const PER_EV_RECORDED: u64 = 200;
+/// The tasks and times of a node, in the simulator and in the results: the sizes of their fields, added up.
+const PER_NODE_RECORDED: u64 = 128;
 /// Memory of every run, independent of its size. Measured.
 const ANY_RUN: u64 = 1_500_000;
 
@@ -104,7 +107,9 @@ impl Checked {
                 + u64::from(shape.hosts) * footprint.per_host,
             traffic: of_messages.saturating_add(in_flight(scenario, network, &footprint, &filling)),
             faults: faults.saturating_mul(PER_FAULT),
-            record: series(scenario, network, &scenario.record) + counters(scenario, network, connections),
+            record: series(scenario, network, &scenario.record)
+                + counters(scenario, network, connections)
+                + nodes(scenario),
         };
         Ok(Estimate { messages, connections, memory })
     }
@@ -222,6 +227,15 @@ fn counters(scenario: &Scenario, network: &NetworkConfig, connections: u64) -> u
         _ => evs.min(longest),
     };
     links.saturating_add(connections.saturating_mul(used.ceil() as u64).saturating_mul(PER_EV_RECORDED))
+}
+
+/// The times of nodes of recorded jobs.
+fn nodes(scenario: &Scenario) -> u64 {
+    let of = |pattern: &Pattern| match pattern {
+        Pattern::Recorded(recorded) if scenario.record.nodes => recorded.nodes() as u64 * PER_NODE_RECORDED,
+        _ => 0,
+    };
+    scenario.traffic.iter().map(of).sum()
 }
 
 /// The time series in the simulator and in the results, if the run takes no longer than it must.

@@ -1,11 +1,11 @@
-//! The results of messages and of steps, from what became of the tasks: for every engine.
+//! The results of messages, steps and nodes, from what became of the tasks: for every engine.
 
 use std::collections::BTreeMap;
 
 use openmrc_transport::Time;
-use openmrc_workload::{Connection, Workload};
+use openmrc_workload::{Connection, NodeTasks, Workload};
 
-use crate::results::{MessageResult, StepResult};
+use crate::results::{MessageResult, NodeResult, StepResult};
 
 /// What became of a task.
 pub struct Fate {
@@ -38,12 +38,27 @@ impl Fate {
     }
 }
 
-/// Which tasks are of which pattern, and which of them end a step.
+/// What became of the tasks of a run.
+pub struct TaskResults {
+    /// By message.
+    pub messages: Vec<MessageResult>,
+    /// By pattern and number.
+    pub steps: Vec<StepResult>,
+    /// In the order of the workload.
+    pub nodes: Vec<NodeResult>,
+}
+
+/// Which tasks are of which pattern, and which of them end a step or a node.
 pub struct Patterns {
     /// Where the tasks of each pattern end.
     ends: Vec<u32>,
     /// Task and step, by task.
     step_ends: Vec<(u32, u32)>,
+    nodes: Vec<NodeTasks>,
+    /// Indices of the nodes, by the task with which they begin.
+    by_begin: Vec<u32>,
+    /// And by the task with which they end.
+    by_end: Vec<u32>,
 }
 
 impl Patterns {
@@ -51,12 +66,29 @@ impl Patterns {
     pub fn new(workload: &Workload) -> Self {
         let mut step_ends = workload.step_ends.clone();
         step_ends.sort_unstable();
-        Patterns { ends: workload.pattern_ends.clone(), step_ends }
+        let nodes = workload.nodes.clone();
+        let sorted = |task: fn(&NodeTasks) -> u32| {
+            let mut indices: Vec<u32> = (0..nodes.len() as u32).collect();
+            indices.sort_by_key(|&index| task(&nodes[index as usize]));
+            indices
+        };
+        let (by_begin, by_end) = (sorted(|node| node.begin), sorted(|node| node.end));
+        Patterns { ends: workload.pattern_ends.clone(), step_ends, nodes, by_begin, by_end }
     }
 
-    /// The results of messages, and of steps by pattern and number.
-    pub fn results(&self, fates: impl Iterator<Item = Fate>) -> (Vec<MessageResult>, Vec<StepResult>) {
+    /// The results of messages, steps and nodes.
+    pub fn results(&self, fates: impl Iterator<Item = Fate>) -> TaskResults {
         let mut messages = Vec::new();
+        let mut nodes: Vec<_> = (self.nodes.iter())
+            .map(|&NodeTasks { rank, node, .. }| NodeResult {
+                pattern: 0,
+                rank,
+                node,
+                began: Time::NEVER,
+                ended: Time::NEVER,
+            })
+            .collect();
+        let (mut begins, mut ends) = (self.by_begin.iter().peekable(), self.by_end.iter().peekable());
         let mut steps: BTreeMap<(u32, u32), Time> = BTreeMap::new();
         let (mut pattern, mut step_ends) = (0, self.step_ends.iter().peekable());
         for (task, fate) in (0..).zip(fates) {
@@ -66,6 +98,15 @@ impl Patterns {
             while let Some(&(_, step)) = step_ends.next_if(|&&(of, _)| of == task) {
                 let end = steps.entry((pattern, step)).or_default();
                 *end = (*end).max(fate.delivered);
+            }
+            while let Some(&index) = begins.next_if(|&&index| self.nodes[index as usize].begin == task) {
+                if fate.delivered != Time::NEVER {
+                    nodes[index as usize].began = fate.posted;
+                }
+            }
+            while let Some(&index) = ends.next_if(|&&index| self.nodes[index as usize].end == task) {
+                let node = &mut nodes[index as usize];
+                (node.pattern, node.ended) = (pattern, fate.delivered);
             }
             if fate.bytes > 0 {
                 messages.push(MessageResult {
@@ -81,6 +122,6 @@ impl Patterns {
             }
         }
         let steps = steps.into_iter().map(|((pattern, step), end)| StepResult { pattern, step, end });
-        (messages, steps.collect())
+        TaskResults { messages, steps: steps.collect(), nodes }
     }
 }

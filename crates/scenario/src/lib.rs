@@ -50,7 +50,7 @@ pub use collective::{Collective, Operation};
 pub use engine::{Engine, EngineKind, Progress};
 pub use error::{ScenarioError, Step};
 pub use estimate::{Estimate, Memory};
-pub use fates::{Fate, Patterns};
+pub use fates::{Fate, Patterns, TaskResults};
 pub use faults::{Fault, Targets, When, Which};
 pub use flows::{Flow, Flows};
 pub use footprint::Footprint;
@@ -58,7 +58,9 @@ pub use network::{Network, Software};
 pub use ranks::Volume;
 pub use record::{All, Capture, Links, Record};
 pub use recorded::Recorded;
-pub use results::{FabricTotals, HostTotals, LifeTotals, MessageResult, Results, StepResult, Totals};
+pub use results::{
+    FabricTotals, HostTotals, LifeTotals, MessageResult, NodeResult, Results, StepResult, Totals,
+};
 pub use run::{Run, RunError};
 pub use scenario::{Checked, Scenario};
 pub use schema::{check_part, json_schema};

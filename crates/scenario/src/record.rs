@@ -26,6 +26,8 @@ pub struct Record {
     pub ports: bool,
     /// Packets by connection and entropy value.
     pub evs: bool,
+    /// When each node of recorded jobs began and ended.
+    pub nodes: bool,
     /// Packets of chosen links.
     pub capture: Option<Capture>,
 }

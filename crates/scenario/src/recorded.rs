@@ -73,6 +73,11 @@ impl Recorded {
         by_host.values().map(|&takes| Span(takes).as_secs_f64() * 1e6).fold(0.0, f64::max)
     }
 
+    /// Nodes of all ranks.
+    pub(crate) fn nodes(&self) -> usize {
+        self.job.nodes.len()
+    }
+
     /// Hosts that send.
     pub(crate) fn senders(&self) -> f64 {
         let between = self.job.connections.iter().filter(|ends| ends.src != ends.dst);

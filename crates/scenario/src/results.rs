@@ -34,6 +34,22 @@ pub struct StepResult {
     pub end: Time,
 }
 
+/// What became of a node of a recorded job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NodeResult {
+    /// The pattern of traffic that is the job.
+    pub pattern: u32,
+    /// The rank.
+    pub rank: u32,
+    /// The node's number in the trace of its rank.
+    pub node: u64,
+    /// When it began: of a computation, a message that was posted, or an operation that its rank entered; of a receive,
+    /// when its message was there. [`Time::NEVER`] if what it begins with has not ended.
+    pub began: Time,
+    /// When it ended; [`Time::NEVER`] if it did not.
+    pub ended: Time,
+}
+
 /// Counters of a run. Every packet launched ends as arrived, stray or dropped, or is still in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Totals {
@@ -264,6 +280,8 @@ pub struct Results {
     pub messages: Vec<MessageResult>,
     /// Steps of jobs, by pattern and number.
     pub steps: Vec<StepResult>,
+    /// Nodes of recorded jobs, if they are recorded.
+    pub nodes: Vec<NodeResult>,
     /// Counters.
     pub totals: Totals,
     /// Counters of what connections did beside sending messages.

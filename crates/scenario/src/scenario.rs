@@ -189,6 +189,9 @@ impl Checked {
         for pattern in &self.scenario.traffic {
             workload.append(&pattern.workload(&self.network));
         }
+        if !self.scenario.record.nodes {
+            workload.nodes = Vec::new();
+        }
         self.build_with(workload, own)
     }
 

@@ -5,7 +5,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use openmrc_scenario::run::{NetworkConfig, TransportConfig};
-use openmrc_scenario::{Engine, Footprint, LifeTotals, Patterns, Progress, Results, Run, RunError, Totals};
+use openmrc_scenario::{
+    Engine, Footprint, LifeTotals, Patterns, Progress, Results, Run, RunError, TaskResults, Totals,
+};
 use openmrc_transport::Time;
 use openmrc_workload::Connection;
 
@@ -144,11 +146,12 @@ impl Engine for World {
         let posts = &self.partitions[0].hosts.common.posts;
         let posts_of =
             |host| &self.partitions[self.groups.division.of_host(host) as usize].hosts.common.posts;
-        let (messages, steps) = self.patterns.results(posts.fates(posts_of));
+        let TaskResults { messages, steps, nodes } = self.patterns.results(posts.fates(posts_of));
         Results {
             end: Time(self.end()),
             messages,
             steps,
+            nodes,
             totals: self.totals(),
             life: self.partitions.iter().map(|p| p.stats.life).fold(LifeTotals::default(), LifeTotals::with),
             in_flight: self.partitions.iter().map(|p| p.hosts.common.packets.len() as u64).sum(),

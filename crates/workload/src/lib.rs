@@ -22,4 +22,4 @@ pub mod tasks;
 pub mod training;
 
 pub use dependents::Dependents;
-pub use tasks::{Connection, Task, Workload, WorkloadError};
+pub use tasks::{Connection, NodeTasks, Task, Workload, WorkloadError};

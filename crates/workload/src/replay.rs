@@ -10,7 +10,7 @@ use openmrc_transport::Span;
 use crate::chakra::{Collective, CollectiveKind, Node, Work};
 use crate::collectives;
 use crate::job::Job;
-use crate::tasks::{Task, Workload};
+use crate::tasks::{NodeTasks, Task, Workload};
 
 /// Groups of ranks by name. Their order is that of the ring.
 pub type Groups = HashMap<String, Vec<usize>>;
@@ -88,7 +88,7 @@ impl<'a> Replay<'a> {
             Work::Compute(takes) => {
                 self.begin(rank, index, None);
                 let end = self.job.compute(rank, *takes);
-                self.end(rank, index, end);
+                self.end(rank, index, end, end);
             }
             Work::Collective(collective) => self.collective(rank, collective)?,
             Work::Send { to, tag, bytes } => {
@@ -96,7 +96,7 @@ impl<'a> Replay<'a> {
                 check_length(*bytes).map_err(|what| self.named(rank, index, &what))?;
                 self.begin(rank, index, None);
                 let message = self.job.send(rank, to, (*bytes).max(1));
-                self.end(rank, index, message);
+                self.end(rank, index, message, message);
                 let channel = (rank, to, *tag);
                 match self.awaited.get_mut(&channel).and_then(VecDeque::pop_front) {
                     Some(receive) => self.receive(to, receive, message),
@@ -118,7 +118,7 @@ impl<'a> Replay<'a> {
     fn receive(&mut self, rank: usize, index: usize, message: u32) {
         self.begin(rank, index, Some(message));
         let end = self.job.compute(rank, Span::ZERO);
-        self.end(rank, index, end);
+        self.end(rank, index, end, end);
     }
 
     /// The next operation of the group runs once all of its ranks have reached it.
@@ -146,19 +146,20 @@ impl<'a> Replay<'a> {
                 .map(|(&member, &index)| self.ranks[member].collective(index).bytes)
                 .collect();
             let graph = graph(first, &sizes).map_err(|what| self.named(rank, heads[0], &what))?;
+            let mut begins = Vec::new();
             for (&member, &index) in group.iter().zip(&heads) {
                 let last = self.ranks[member].lanes[name].last;
                 self.begin(member, index, last);
-                self.job.compute(member, Span::ZERO);
+                begins.push(self.job.compute(member, Span::ZERO));
             }
             self.job.exchange(&group, &graph);
-            for (&member, &index) in group.iter().zip(&heads) {
+            for ((&member, &index), begin) in group.iter().zip(&heads).zip(begins) {
                 let end = self.job.compute(member, Span::ZERO);
                 if let Some(lane) = self.ranks[member].lanes.get_mut(name) {
                     lane.done += 1;
                     lane.last = Some(end);
                 }
-                self.end(member, index, end);
+                self.end(member, index, begin, end);
             }
         }
     }
@@ -171,9 +172,12 @@ impl<'a> Replay<'a> {
         self.job.begin_after(rank, &after);
     }
 
-    fn end(&mut self, rank: usize, index: usize, message: u32) {
+    /// A node has become tasks, from `begin` to `end`.
+    fn end(&mut self, rank: usize, index: usize, begin: u32, end: u32) {
         let state = &mut self.ranks[rank];
-        state.ended[index] = Some(message);
+        state.ended[index] = Some(end);
+        let node = NodeTasks { rank: rank as u32, node: state.nodes[index].id, begin, end };
+        self.job.workload.nodes.push(node);
         for next in std::mem::take(&mut state.next[index]) {
             state.waits[next] -= 1;
             if state.waits[next] == 0 {
@@ -338,6 +342,17 @@ mod tests {
         let found = workload(&traces, &Groups::new(), &[4, 5]).unwrap();
         assert!(found.check(6).is_ok());
         assert_eq!((sent_by(&found, 4), sent_by(&found, 5)), (1_114_112, 1_048_576));
+        let mut nodes: Vec<_> = found.nodes.iter().map(|node| (node.rank, node.node)).collect();
+        nodes.sort_unstable();
+        assert_eq!(nodes, [(0, 1), (0, 2), (0, 3), (1, 1), (1, 2), (1, 3)]);
+        for each in &found.nodes {
+            let [begin, end] = [each.begin, each.end].map(|task| found.tasks[task as usize]);
+            match each.node {
+                1 => assert!(matches!(begin, Task::Compute { takes, .. } if takes == Span::from_micros(300))),
+                2 => assert!(each.begin < each.end && begin.bytes().or(end.bytes()).is_none()),
+                _ => assert_eq!((each.begin, begin.bytes().is_some()), (each.end, each.rank == 0)),
+            }
+        }
     }
 
     #[test]

@@ -61,6 +61,19 @@ impl Task {
     }
 }
 
+/// A node of a recorded job, as tasks: from the begin of one to the end of another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NodeTasks {
+    /// The rank.
+    pub rank: u32,
+    /// The node's number in the trace of its rank.
+    pub node: u64,
+    /// The task with which it begins.
+    pub begin: u32,
+    /// The task with which it ends; it may be the same.
+    pub end: u32,
+}
+
 /// Why a workload cannot run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WorkloadError {
@@ -133,6 +146,8 @@ pub struct Workload {
     pub dependencies: Vec<(u32, u32)>,
     /// `(task, step)`: the step ends when this task and all others of the step are done.
     pub step_ends: Vec<(u32, u32)>,
+    /// Nodes of recorded jobs.
+    pub nodes: Vec<NodeTasks>,
     /// Where the tasks of each pattern of traffic end; empty if they are of one.
     pub pattern_ends: Vec<u32>,
 }
@@ -182,6 +197,9 @@ impl Workload {
         self.tasks.extend(other.tasks.iter().map(|task| task.moved(connections, Span::ZERO)));
         self.dependencies.extend(other.dependencies.iter().map(|&(t, a)| (t + tasks, a + tasks)));
         self.step_ends.extend(other.step_ends.iter().map(|&(t, step)| (t + tasks, step)));
+        let moved =
+            |node: &NodeTasks| NodeTasks { begin: node.begin + tasks, end: node.end + tasks, ..*node };
+        self.nodes.extend(other.nodes.iter().map(moved));
         self.pattern_ends.push(self.tasks.len() as u32);
     }
 

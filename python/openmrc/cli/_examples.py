@@ -80,7 +80,15 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "openmrc workload generate --model llama3-8b --gpus 16 --tp 8 --pp 2 --microbatches 4 -o step.jsonl",
     ),
     "workload show": ("openmrc workload show step.jsonl",),
-    "workload run": ("openmrc workload run step.jsonl", "openmrc workload run step.jsonl --engine flow"),
+    "workload run": (
+        "openmrc workload run step.jsonl",
+        "openmrc workload run step.jsonl --engine flow",
+        "openmrc workload run step.jsonl --timeline step.json",
+    ),
+    "workload compare": (
+        "openmrc workload compare step.jsonl --engine flow --planes 1,8 --placements t0,random",
+        "openmrc workload compare step.jsonl --transports mrc,rocev2:qps=8 --json",
+    ),
     "workload check": ("openmrc workload check step.jsonl",),
     "workload convert": (
         "openmrc workload convert step.jsonl step.goal",

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from openmrc.cli import _common, _complete
-from openmrc.cli._simulation import EngineOption, contents_of, progress
+from openmrc.cli._simulation import EngineOption, check_outputs, contents_of, progress
 from openmrc.units import parse_rate, size
 
 if TYPE_CHECKING:
-    from openmrc.workload import Row, Volume, Workload
+    from openmrc.sim import Results
+    from openmrc.workload import Row, StepResults, Volume, Workload
     from openmrc.workload.layout import Schedule
 
 _MODELS = "gpt3-175b|llama3-8b|llama3-70b|llama3-405b|mixtral-8x7b|mixtral-8x22b|deepseek-v3"
@@ -31,6 +32,14 @@ FileArgument = Annotated[
 GpusOption = Annotated[
     int | None,
     typer.Option("--gpus", metavar="N", help="Ranks, for files of AICB whose first line has no all_gpus."),
+]
+ScenarioOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="SCENARIO.yaml",
+        help="Fabric, transport and faults; its traffic is replaced. Default: as many hosts as ranks on 8"
+        " planes, MRC.",
+    ),
 ]
 RateOption = Annotated[
     str, typer.Option("--rate", metavar="RATE", help="What a rank's NIC sends, over all its ports.")
@@ -163,15 +172,15 @@ def check(file: FileArgument, gpus: GpusOption = None, json: _common.JsonOption 
 
 @workload.command("run")
 def run(
-    file: FileArgument,
-    scenario: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="SCENARIO.yaml",
-            help="Fabric, transport and faults; its traffic is replaced. Default: as many hosts as ranks on 8"
-            " planes, MRC.",
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="Workloads: as generate writes them, GOAL, text of SimAI or AICB, prefixes of Chakra traces."
+            " Several are jobs that share the fabric.",
         ),
-    ] = None,
+    ],
+    scenario: ScenarioOption = None,
     placement: Annotated[
         str,
         typer.Option(
@@ -183,51 +192,108 @@ def run(
     ] = "t0",
     engine: EngineOption = None,
     gpus: GpusOption = None,
+    timeline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.json",
+            help="Write when each node of each rank began and ended, for ui.perfetto.dev.",
+        ),
+    ] = None,
     json: _common.JsonOption = False,
 ) -> None:
-    """Run a workload on a fabric in virtual time: step time and exposed communication.
+    """Run a workload on a fabric in virtual time: step time, exposed communication, and where the time went.
 
-    Ctrl-C ends the run and prints what is known so far.
+    The critical path is what the end of the step waited for. Ctrl-C ends the run and prints what is known so
+    far.
     """
     from openmrc import sim
-    from openmrc.workload import require
-    from openmrc.workload import run as simulate
+    from openmrc.workload import require, run_jobs, write_timeline
 
-    if placement not in _PLACEMENTS.split("|"):
-        raise typer.BadParameter(f"--placement {placement}: not one of {_PLACEMENTS.replace('|', ', ')}")
+    _check_placement(placement)
+    check_outputs([timeline])
+    jobs = [_load(file, gpus) for file in files]
+    for file, job in zip(files, jobs, strict=True):
+        require(job, file)
+    fabric = None if scenario is None else sim.load(scenario)
+    with contents_of(scenario), progress() as advance:
+        steps = run_jobs(jobs, fabric, advance, placement, engine)
+    if timeline is not None:
+        write_timeline(
+            timeline, [(step.times, step.hosts) for step in steps], steps[0].results.scenario.faults
+        )
+    if json:
+        found = [step.to_dict() for step in steps]
+        _common.print_json(found[0] if len(files) == 1 else {"jobs": found})
+    else:
+        for number, step in enumerate(steps):
+            if len(steps) > 1:
+                _common.console().print(f"job {number}: {files[number]}, {len(jobs[number].ranks):,} ranks")
+            _print_step(step)
+            _print_where(step)
+        _print_totals(steps[0].results)
+    if steps[0].results.interrupted:
+        raise typer.Exit(_common.EXIT_INTERRUPTED)
+    for number, step in enumerate(steps):
+        if not step.finished:
+            of = f" of job {number}" if len(steps) > 1 else ""
+            _common.print_error(f"the step{of} has not ended after {_ms(step.step_us)} ms of virtual time")
+            raise typer.Exit(_common.EXIT_FAILURE)
+
+
+@workload.command("compare")
+def compare(
+    file: FileArgument,
+    scenario: ScenarioOption = None,
+    transports: Annotated[
+        str,
+        typer.Option(
+            "--transports",
+            metavar="LIST",
+            help="Comma-separated, such as mrc,mrc:evs=16,rocev2:qps=8. Default: the scenario's.",
+        ),
+    ] = "",
+    planes: Annotated[
+        str,
+        typer.Option(
+            "--planes",
+            metavar="LIST",
+            help="Numbers of planes of the same total bandwidth, such as 1,4,8. Default: the scenario's.",
+        ),
+    ] = "",
+    placements: Annotated[
+        str,
+        typer.Option("--placements", metavar="LIST", help=f"Of {_PLACEMENTS.replace('|', ', ')}."),
+    ] = "t0",
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Runs of each, with the scenario's seed and the following ones.")
+    ] = 1,
+    engine: EngineOption = None,
+    gpus: GpusOption = None,
+    json: _common.JsonOption = False,
+) -> None:
+    """Run one workload with every combination of transports, numbers of planes and placements.
+
+    Each transport runs on the network that it is meant for. With several seeds the table has means. Ctrl-C
+    ends the run and prints what is known so far.
+    """
+    from openmrc import sim
+    from openmrc.workload import compare as compare_all
+    from openmrc.workload import require, variants
+
     found = _load(file, gpus)
     require(found, file)
     fabric = None if scenario is None else sim.load(scenario)
+    wanted = variants(_listed(transports), _numbers(planes), _listed(placements))
     with contents_of(scenario), progress() as advance:
-        done = simulate(found, fabric, advance, placement, engine)
+        comparison = compare_all(
+            found, wanted, fabric, seeds, lambda name, so_far: advance(so_far, name), engine
+        )
     if json:
-        _common.print_json(done.to_dict())
+        _common.print_json(comparison.to_dict())
     else:
-        rows = [
-            ["step", _ms(done.step_us), ""],
-            ["without a network", _ms(done.ideal_us), "computing, scale-up domains, waiting for stages"],
-            [
-                "exposed communication",
-                _ms(done.exposed_us),
-                f"{done.exposed_us / done.step_us:.1%} of the step",
-            ]
-            if done.finished
-            else ["so far", "", "the step has not ended"],
-            ["computing", _ms(done.compute_us), "of the busiest rank"],
-        ]
-        _common.print_table(["", "ms", ""], rows, prose=True)
-        totals = done.results.totals
-        if done.results.scenario.engine == "flow":
-            _common.console().print(f"{totals['data_bytes']:,} bytes as shares of links, no packets")
-        else:
-            _common.console().print(
-                f"{totals['data_packets']:,} data packets, {totals['retransmits']:,} sent again"
-            )
-    if done.results.interrupted:
+        _common.print_table(comparison.columns, comparison.rows())
+    if comparison.interrupted:
         raise typer.Exit(_common.EXIT_INTERRUPTED)
-    if not done.finished:
-        _common.print_error(f"the step has not ended after {_ms(done.step_us)} ms of virtual time")
-        raise typer.Exit(_common.EXIT_FAILURE)
 
 
 @workload.command("convert")
@@ -270,8 +336,85 @@ def convert(
         _common.console().print(f"{out}: {len(found.ranks):,} ranks, {found.nodes():,} nodes, as {to}")
 
 
+def _check_placement(placement: str) -> None:
+    if placement not in _PLACEMENTS.split("|"):
+        raise typer.BadParameter(f"--placement {placement}: not one of {_PLACEMENTS.replace('|', ', ')}")
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in _listed(text)]
+    except ValueError:
+        raise typer.BadParameter(f"--planes {text}: write numbers like 1,4,8") from None
+
+
+def _print_step(step: "StepResults") -> None:
+    rows = [
+        ["step", _ms(step.step_us), ""],
+        ["without a network", _ms(step.ideal_us), "computing, scale-up domains, waiting for stages"],
+        ["exposed communication", _ms(step.exposed_us), f"{step.exposed_us / step.step_us:.1%} of the step"]
+        if step.finished
+        else ["so far", "", "the step has not ended"],
+        ["computing", _ms(step.compute_us), "of the busiest rank"],
+    ]
+    _common.print_table(["", "ms", ""], rows, prose=True)
+
+
+def _print_totals(results: "Results") -> None:
+    totals = results.totals
+    if results.scenario.engine == "flow":
+        _common.console().print(f"{totals['data_bytes']:,} bytes as shares of links, no packets")
+    else:
+        _common.console().print(
+            f"{totals['data_packets']:,} data packets, {totals['retransmits']:,} sent again"
+        )
+
+
 def _ms(micros: float) -> str:
     return f"{micros / 1e3:,.3f}"
+
+
+_SHOWN = 8
+"""Rows of a table: what is beyond them is small."""
+
+
+def _print_where(done: "StepResults") -> None:
+    """Where the time of a step went."""
+    from openmrc.workload.waits import operations, waited_for
+
+    path = done.critical_path_us()
+    if path:
+        rows = [[what, _ms(us), f"{us / done.step_us:.1%}"] for what, us in path.items()]
+        _common.print_table(["critical path", "ms", "of the step"], rows[:_SHOWN])
+    found = operations(done.times)
+    if found:
+        header = [
+            "over the fabric",
+            "ranks",
+            "bytes",
+            "count",
+            "median ms",
+            "p99",
+            "longest",
+            "waited",
+        ]
+        _common.print_table(
+            header,
+            [
+                [row.what, f"{row.ranks:,}", size(row.bytes), f"{row.count:,}"]
+                + [_ms(us) for us in (row.median_us, row.p99_us, row.most_us, row.waited_us)]
+                for row in found[:_SHOWN]
+            ],
+        )
+    for waited in waited_for(done.times)[:1]:
+        _common.console().print(
+            f"most was waited for rank {waited.rank}: {_ms(waited.us)} ms by all others in"
+            f" {waited.count:,} operations"
+        )
 
 
 def _load(file: Path, gpus: int | None) -> "Workload":

@@ -205,6 +205,9 @@ class Results:
     """Events that the log had no room for."""
     steps: Sequence[Step] = ()
     """Of training patterns."""
+    nodes: Columns = field(default_factory=dict)
+    """With ``record.nodes``, a number for each node of recorded jobs: ``pattern``, ``rank``, ``node`` (its
+    number in its trace), ``began_ps`` (of a receive: when its message was there), ``ended_ps``."""
     life: Mapping[str, int] = field(default_factory=dict)
     """What connections did beside sending messages, all zero unless the transport asks for it.
 
@@ -234,6 +237,7 @@ class Results:
             [LogEvent.of(entry) for entry in simulation.log()],
             simulation.log_missed(),
             _steps(scenario, simulation),
+            _columns(simulation.nodes()) if record.nodes else {},
             simulation.life(),
         )
 

@@ -50,7 +50,7 @@ def apply(scenario: Scenario, text: str) -> Scenario:
     except ValidationError as error:
         raise ArgumentError(f"transports: {text}: {in_words(error, Transport)}") from None
     if planes != scenario.topology.planes:
-        scenario = on_single_plane(scenario)
+        scenario = on_planes(scenario, planes)
     return scenario.model_copy(update={"transport": transport, "network": _network(scenario, kind)})
 
 
@@ -77,19 +77,19 @@ def _network(scenario: Scenario, kind: str) -> Network:
     return scenario.network.model_copy(update=left_open)
 
 
-def on_single_plane(scenario: Scenario) -> Scenario:
-    """The same hosts on one plane whose ports have the rate of all planes together.
+def on_planes(scenario: Scenario, planes: int) -> Scenario:
+    """The same hosts on another number of planes with the same rate together, on switches with as many ports.
 
     Faults keep their names. One that names what the new fabric does not have is refused when it runs.
 
     Raises:
-        ArgumentError: if links to capture are named.
+        ArgumentError: if links to capture are named, or the number is out of range.
     """
-    if scenario.topology.planes == 1:
+    topology = scenario.topology
+    if topology.planes == planes:
         return scenario
     if scenario.record.capture:
-        raise ArgumentError("planes=1: the capture names links of several planes; compare on those")
-    topology = scenario.topology
+        raise ArgumentError(f"planes={planes}: the capture names links of other planes; compare on those")
     rate = topology.port_rate * topology.planes
-    single = topology.model_copy(update={"planes": 1, "nic": Nic(rate=rate), "fabric": None})
-    return scenario.model_copy(update={"topology": single})
+    changed = topology.model_copy(update={"planes": planes, "nic": Nic(rate=rate), "fabric": None})
+    return scenario.model_copy(update={"topology": changed})

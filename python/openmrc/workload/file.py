@@ -23,7 +23,7 @@ MOST_RANKS = 2**20
 _MOST = 2**63 - 1
 
 
-def save(workload: Workload, path: Path) -> None:
+def save(workload: Workload, path: Path | str) -> None:
     """Writes a workload, completely or not at all.
 
     Raises:

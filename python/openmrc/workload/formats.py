@@ -13,7 +13,7 @@ FORMATS: tuple[str, ...] = get_args(Format)
 """What can be written."""
 
 
-def load(path: Path, gpus: int | None = None) -> Workload:
+def load(path: Path | str, gpus: int | None = None) -> Workload:
     """Reads a workload: the project's own file, GOAL, text of SimAI or AICB, or Chakra traces.
 
     Args:
@@ -24,6 +24,7 @@ def load(path: Path, gpus: int | None = None) -> Workload:
         OSError: if the file cannot be read.
         FormatError: if it is no workload; names file, line and field.
     """
+    path = Path(path)
     prefix = recorded.prefix_of(path)
     text = "" if prefix is not None else read_text(path, most=file.MOST_BYTES)
     if simai.is_simai(text):
@@ -42,7 +43,7 @@ def load(path: Path, gpus: int | None = None) -> Workload:
     return file.parse(text, path)
 
 
-def convert(workload: Workload, path: Path, to: str) -> list[Path]:
+def convert(workload: Workload, path: Path | str, to: str) -> list[Path]:
     """Writes a workload in a format; returns the files.
 
     Args:
@@ -54,6 +55,7 @@ def convert(workload: Workload, path: Path, to: str) -> list[Path]:
         ArgumentError: if there is no such format, or traces of a larger job have the prefix.
         OSError: if a file cannot be written.
     """
+    path = Path(path)
     if to == "chakra":
         return chakra.write(workload, path)
     if to == "goal":

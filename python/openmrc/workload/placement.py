@@ -1,6 +1,7 @@
 """On which hosts the ranks of a job are. Consecutive hosts share a T0 in every plane."""
 
 import random
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 from openmrc.errors import ArgumentError
@@ -8,6 +9,32 @@ from openmrc.workload.program import Workload
 
 Placement = Literal["t0", "rail", "random"]
 PLACEMENTS: tuple[str, ...] = get_args(Placement)
+
+
+def place_all(jobs: Sequence[Workload], placement: str, hosts: int, seed: int = 0) -> list[list[int]]:
+    """The host of each rank of each job on one fabric: one job after the other, or all together at random.
+
+    Args:
+        jobs: The jobs.
+        placement: As :func:`place` takes it.
+        hosts: Hosts of the fabric.
+        seed: Of ``random``.
+
+    Raises:
+        ArgumentError: as :func:`place`.
+    """
+    counts = [len(job.ranks) for job in jobs]
+    if hosts < sum(counts):
+        ranks = " + ".join(map(str, counts))
+        raise ArgumentError(f"topology.hosts: {hosts} hosts are fewer than {ranks} ranks")
+    begins = [sum(counts[:number]) for number in range(len(jobs))]
+    if placement == "random":
+        drawn = random.Random(seed).sample(range(hosts), sum(counts))
+        return [drawn[begin : begin + count] for begin, count in zip(begins, counts, strict=True)]
+    return [
+        [begin + host for host in place(job, placement, len(job.ranks))]
+        for begin, job in zip(begins, jobs, strict=True)
+    ]
 
 
 def place(workload: Workload, placement: str, hosts: int, seed: int = 0) -> list[int]:

@@ -33,6 +33,8 @@ class Record(Part):
     """Marks, trims and losses by link."""
     evs: bool = OPEN
     """Packets by connection and entropy value."""
+    nodes: bool = OPEN
+    """When each node of recorded jobs began and ended."""
     capture: Capture | None = OPEN
 
     @property
