@@ -33,7 +33,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 say = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: walks man gallery site wheels c-package help demo test test-rust test-python test-bare test-torch judges long truth bench mutants mutants-python lint format docs fuzz wheel venv lock clean FORCE
+.PHONY: walks man notebooks gallery site wheels release image c-package help demo test test-rust test-python test-bare test-torch judges long truth bench mutants mutants-python lint format docs fuzz wheel venv lock clean FORCE
 FORCE:
 
 help: ## this list
@@ -113,6 +113,23 @@ wheels: $(ZIG)/stamp ## wheels for x86-64 and aarch64 in dist/, for Linux with g
 	cd $(STAMPS)/clean && bin/openmrc --version && bin/openmrc example planned-fabric --out examples \
 	    && bin/openmrc simulate examples/planned-fabric.yaml && bin/openmrc plan examples/lab.yaml
 
+# The source distribution takes what cargo has built for the wheels, so only the project's own crates are built again.
+release: wheels ## the wheels and a source distribution in dist/, both checked and installed; nothing is uploaded
+	$(call say,Source distribution)
+	PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=crates/python $(BIN)/python -c 'import backend; backend.build_sdist("dist")'
+	$(call say,What an index would be given)
+	$(ZIG)/bin/python crates/python/release.py dist --targets '$(TARGETS)' --glibc $(GLIBC_VERSION)
+	$(call say,The source distribution in a clean environment)
+	@rm -rf $(STAMPS)/clean && $(PYTHON) -m venv $(STAMPS)/clean
+	CARGO_TARGET_DIR="$(abspath $(TARGET))" $(STAMPS)/clean/bin/python -m pip install --quiet --disable-pip-version-check dist/*.tar.gz
+	cd $(STAMPS)/clean && bin/openmrc --version && bin/openmrc example planned-fabric && bin/openmrc simulate planned-fabric.yaml \
+	    && bin/openmrc config-c --libs && bin/openmrc run -- true
+
+# Docker and podman build the image of the Containerfile; this needs neither them nor a registry, but root and debootstrap.
+image: ## check that the container image builds from the wheel in dist/, and works (as root)
+	$(call say,Container image)
+	.ci/container $(STAMPS)/container
+
 # Without Python: neither its environment nor its extension module.
 c-package: ## the C library for users without Python in dist/: a tarball with a file for pkg-config, and a .deb
 	$(call say,Packages of the C library)
@@ -129,7 +146,7 @@ lock: $(STAMPS)/venv ## renew requirements-dev.lock and Cargo.lock after a chang
 	    --custom-compile-command 'make lock' --output-file requirements-judges.lock -
 	printf '%s\n' 'torch>=2.14' numpy matplotlib pytest pytest-timeout expecttest | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	    --generate-hashes --no-annotate --custom-compile-command 'make lock' --output-file requirements-torch.lock - pyproject.toml
-	printf '%s\n' 'ziglang>=0.13' 'cargo-zigbuild>=0.20' 'auditwheel>=6.1' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+	printf '%s\n' 'ziglang>=0.13' 'cargo-zigbuild>=0.20' 'auditwheel>=6.1' 'packaging>=24.2' trove-classifiers | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	    --generate-hashes --no-annotate --custom-compile-command 'make lock' --output-file requirements-wheels.lock -
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --extra docs --generate-hashes --no-annotate \
 	    --constraint requirements-dev.lock --custom-compile-command 'make lock' --output-file requirements-docs.lock pyproject.toml
@@ -263,6 +280,10 @@ docs: $(STAMPS)/wheel $(STAMPS)/docs ## renew docs/cli.md, docs/fields.md and th
 site: $(STAMPS)/wheel $(STAMPS)/docs ## the pages of docs with a search and the reference; a link or name that is none fails
 	$(call say,Site)
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet --builder html docs site
+
+notebooks: $(STAMPS)/wheel $(STAMPS)/docs ## the tutorials as notebooks in site/notebooks/, run; what a page does not show fails
+	$(call say,Notebooks)
+	$(BIN)/python -m tests.helpers.notebooks site/notebooks
 
 man: $(STAMPS)/wheel ## manual pages of all commands in man/man1, from the same texts as their help
 	$(BIN)/python -m openmrc.cli._manual man/man1

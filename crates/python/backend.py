@@ -3,6 +3,7 @@
 `pip install .` and `make wheel` build wheels with it, and so does pip from a source distribution.
 """
 
+import gzip
 import io
 import json
 import os
@@ -36,6 +37,8 @@ __all__ = [
 
 PACKAGE = Path("python/openmrc")
 CRATE = Path("crates/capi")
+TIME = 1153704088
+"""Of all files, as maturin has it."""
 
 
 def build_wheel(directory: str, config: dict[str, Any] | None = None, metadata: str | None = None) -> str:
@@ -55,7 +58,12 @@ def build_sdist(directory: str, config: dict[str, Any] | None = None) -> str:
     name: str = maturin.build_sdist(directory, config)
     archive = Path(directory, name)
     completed = archive.with_suffix(".part")
-    with tarfile.open(archive) as found, tarfile.open(completed, "w:gz", format=tarfile.PAX_FORMAT) as made:
+    # Without the time of now in the archive's head: built twice, it is the same.
+    with (
+        tarfile.open(archive) as found,
+        gzip.GzipFile(completed, "wb", mtime=TIME) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as made,
+    ):
         root = name.removesuffix(".tar.gz")
         for member in found:
             contents = found.extractfile(member)
@@ -127,5 +135,5 @@ def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
     """Without the user and the time of this machine; the time is the one that maturin gives all files."""
     member.uid = member.gid = 0
     member.uname = member.gname = ""
-    member.mtime = 1153704088
+    member.mtime = TIME
     return member

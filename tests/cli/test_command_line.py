@@ -15,6 +15,7 @@ import openmrc
 from openmrc import cli
 from openmrc.cli import _common
 from openmrc.errors import ArgumentError, FormatError
+from tests.helpers.repository import ROOT
 
 OPENMRC = [sys.executable, "-c", "import sys; from openmrc.cli import main; sys.exit(main())"]
 
@@ -211,6 +212,20 @@ def test_errors_are_coloured_on_a_terminal_only(capsys):
     assert "\x1b[" not in on_a_terminal(ERROR_ON_TERMINAL, 80, NO_COLOR="1")
     _common.print_error("no such plane")
     assert capsys.readouterr().err == "error: no such plane\n"
+
+
+def test_a_cell_of_a_notebook_is_no_terminal():
+    scenario = ROOT / "examples" / "scenarios" / "planes-fail.yaml"
+    done = subprocess.run(
+        [*OPENMRC, "simulate", scenario],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "FORCE_COLOR": "1", "CLICOLOR_FORCE": "1"},
+        check=True,
+    )
+    assert "messages delivered" in done.stdout
+    assert "\x1b" not in done.stdout + done.stderr
 
 
 def test_help_fits_a_narrow_terminal():

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 PATIENCE = 200
-_FENCED = re.compile(r"^```(\{\w+\}|[\w-]*)[ ]?([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FENCED = re.compile(r"^```(\{\w+\}|[\w-]*)[ ]?([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 class Block(NamedTuple):
@@ -41,7 +41,7 @@ def blocks(page: Path) -> list[Block]:
     text = page.read_text()
     return [
         Block(text[: found.start()].count("\n") + 1, *map(str, found.groups()))
-        for found in _FENCED.finditer(text)
+        for found in FENCED.finditer(text)
     ]
 
 

@@ -8,6 +8,7 @@ import pytest
 from openmrc import workload
 from openmrc.errors import ArgumentError
 from openmrc.workload import Layout, Model, bytes_sent, preset
+from openmrc.workload.layout import order
 from openmrc.workload.order import run
 
 EVEN = Model(8, 1024, 4096, 8, 8, 128, 0, 512)
@@ -124,12 +125,59 @@ def test_interleaving_divides_the_bubble_by_the_chunks(pipeline, microbatches, c
     assert bubble == figures.compute_ns * (pipeline - 1)
 
 
+@pytest.mark.parametrize(("pipeline", "microbatches"), [(1, 3), (2, 4), (4, 4), (4, 8), (8, 8), (2, 7)])
+def test_gradients_of_weights_shrink_the_bubble_to_what_inputs_need(pipeline, microbatches):
+    # ZB-H1: (p - 1) (F + B - W), where 1F1B has (p - 1) (F + B + W).
+    layout = Layout(pipeline, 1, pipeline, microbatches=microbatches, schedule="zero-bubble")
+    step = workload.generate(EVEN, layout)
+    figures = workload.volume(step)
+    took = Counter()
+    for node in step.programs["stage0"]:
+        if node.kind == "compute":
+            took[node.name[0]] += node.ns
+    assert took["F"] + took["B"] + took["W"] == figures.compute_ns
+    bubble = (figures.ideal_ns - figures.compute_ns) * microbatches
+    assert bubble == (pipeline - 1) * (took["F"] + took["B"] - took["W"])
+    plain = workload.volume(workload.generate(EVEN, replace(layout, schedule="1f1b")))
+    assert plain.compute_ns == figures.compute_ns
+    assert pipeline == 1 or figures.ideal_ns < plain.ideal_ns
+
+
+@pytest.mark.parametrize(("pipeline", "microbatches"), [(2, 4), (4, 8), (4, 2), (5, 5)])
+def test_gradients_of_weights_keep_no_more_microbatches_than_1f1b(pipeline, microbatches):
+    for stage in range(pipeline):
+        layout = Layout(pipeline, 1, pipeline, microbatches=microbatches, schedule="zero-bubble")
+        held = most = 0
+        seen = Counter()
+        for kind, chunk, microbatch in order(layout, stage):
+            held += {"forward": 1, "inputs": 0, "weights": -1}[kind]
+            most = max(most, held)
+            seen[kind, chunk, microbatch] += 1
+        assert held == 0
+        assert most <= min(pipeline, microbatches)
+        assert len(seen) == sum(seen.values()) == 3 * microbatches
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zero-bubble"])
 @pytest.mark.parametrize("name", sorted(workload.PRESETS))
-def test_every_preset_can_run(name):
+def test_every_preset_can_run(name, schedule):
     model = preset(name)
     expert = 4 if model.experts else 1
-    step = workload.generate(model, Layout(8, 2, 1, 4, expert=expert, microbatches=2))
+    step = workload.generate(model, Layout(8, 2, 1, 4, expert=expert, microbatches=2, schedule=schedule))
     assert list(workload.problems(step)) == []
+
+
+@pytest.mark.parametrize("model", [EVEN, preset("llama3-8b"), preset("mixtral-8x7b")])
+def test_zero_bubble_computes_and_sends_what_1f1b_does(model):
+    layout = Layout(16, 2, 2, 4, expert=4 if model.experts else 1, microbatches=4)
+    found = []
+    for schedule in ("1f1b", "zero-bubble"):
+        step = workload.generate(model, replace(layout, schedule=schedule), domain=1)
+        assert list(workload.problems(step)) == []
+        figures = workload.volume(step)
+        found.append((figures.compute_ns, figures.fabric_bytes, figures.groups))
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-6)
+    assert found[0][1:] == found[1][1:]
 
 
 def test_groups_are_those_of_megatron():

@@ -73,6 +73,8 @@ def console(*, stderr: bool = False) -> "Console":
         emoji=False,
         markup=False,
         soft_wrap=not stream.isatty(),
+        # Jupyter sets FORCE_COLOR for what a cell starts, and progress bars would fill the notebook.
+        force_terminal=None if stream.isatty() else False,
         width=plain_width,
     )
 

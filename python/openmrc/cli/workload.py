@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _MODELS = "gpt3-175b|llama3-8b|llama3-70b|llama3-405b|mixtral-8x7b|mixtral-8x22b|deepseek-v3"
 _GPUS = "a100|h100|b200|gb200"
-_SCHEDULES = "1f1b|interleaved"
+_SCHEDULES = "1f1b|interleaved|zero-bubble"
 _PLACEMENTS = "t0|rail|random"
 _FORMATS = "openmrc|goal|chakra"
 

@@ -80,6 +80,9 @@ def generate(model: Model, layout: Layout, *, gpu: str = "h100", domain: int | N
     return Workload(programs, ranks, groups, "", domain, kind.scale_up_gbytes)
 
 
+_LETTERS = {"forward": "F", "backward": "B", "inputs": "B", "weights": "W"}
+
+
 @dataclass
 class _Stage:
     """The program of a stage under construction."""
@@ -108,11 +111,31 @@ class _Stage:
             for part, held in self._tables(chunks, len(parts)).items()
         }
         started: set[int] = set()
-        for forward, chunk, microbatch in order(layout, self.stage):
+        saved: dict[tuple[int, int], tuple[int, ...]] = {}
+        """By part and microbatch: after which the gradients of weights can be computed."""
+        for kind, chunk, microbatch in order(layout, self.stage):
             part = chunk * layout.pipeline + self.stage
-            label = f"{'F' if forward else 'B'}{microbatch}.{part}"
+            label = f"{_LETTERS[kind]}{microbatch}.{part}"
+            forward = kind == "forward"
+            if kind == "weights":
+                begin = saved.pop((part, microbatch))
+                if part == len(parts) - 1:
+                    begin = self._head(1, begin, label)
+                for layer in reversed(parts[part]):
+                    done = self._backward_weights(layer, begin, f"{label} layer {layer}")
+                    if microbatch == last:
+                        self._parameters("reduce_scatter", layer, self.costs.gradient_bytes, done)
+                if microbatch == last and part in tables:
+                    self._embedding_gradients(self._tables(chunks, len(parts))[part], self.computed)
+                continue
             begin = self._receive(forward, part, len(parts), microbatch, label)
-            if forward:
+            if kind == "inputs":
+                if part == len(parts) - 1:
+                    begin = self._head(1, begin, label)
+                for layer in reversed(parts[part]):
+                    begin = self._backward_inputs(layer, begin, f"{label} layer {layer}")
+                saved[part, microbatch] = begin
+            elif forward:
                 begin = (*begin, *(tables.get(0, ()) if part == 0 and microbatch == 0 else ()))
                 for layer in parts[part]:
                     waits = begin + ((gathered[layer],) if layer in gathered and layer not in started else ())
@@ -139,7 +162,7 @@ class _Stage:
 
     def _forward(self, layer: int, begin: tuple[int, ...], label: str) -> tuple[int, ...]:
         begin = self._collective("all_gather", "tp", self._activation(), begin, f"{label} attention")
-        begin = self._compute(self._attention_flops(), begin, f"{label} attention")
+        begin = self._compute(self._attention_flops(1), begin, f"{label} attention")
         begin = self._collective("reduce_scatter", "tp", self._activation(), begin, f"{label} attention")
         if self.model.is_moe(layer):
             begin = self._collective("all_to_all", "ep", self._dispatched(), begin, f"{label} dispatch")
@@ -159,12 +182,43 @@ class _Stage:
             begin = self._collective("all_to_all", "ep", self._dispatched(), inputs, f"{label} dispatch")
             weights = self._compute(self._block_flops(layer), inputs, f"{label} experts, weights")
         else:
-            begin, weights = self._backward_block(self._block_flops(layer), begin, f"{label} mlp")
-        begin, more = self._backward_block(self._attention_flops(), begin, f"{label} attention")
+            flops = self._block_flops(layer)
+            begin, weights = self._backward_block((flops, flops), begin, f"{label} mlp")
+        flops_of_attention = (self._attention_flops(2), self._attention_flops(0))
+        begin, more = self._backward_block(flops_of_attention, begin, f"{label} attention")
         return begin, (*weights, *more)
 
+    def _backward_inputs(self, layer: int, begin: tuple[int, ...], label: str) -> tuple[int, ...]:
+        """Gradients of inputs alone; the layer before goes on after these nodes."""
+        if self.model.is_moe(layer):
+            begin = self._collective("all_to_all", "ep", self._dispatched(), begin, f"{label} combine")
+            begin = self._compute(self._block_flops(layer), begin, f"{label} experts, inputs")
+            begin = self._collective("all_to_all", "ep", self._dispatched(), begin, f"{label} dispatch")
+        else:
+            begin = self._inputs_of_block(self._block_flops(layer), begin, f"{label} mlp")
+        return self._inputs_of_block(self._attention_flops(2), begin, f"{label} attention")
+
+    def _inputs_of_block(self, flops: float, begin: tuple[int, ...], label: str) -> tuple[int, ...]:
+        begin = self._collective("all_gather", "tp", self._activation(), begin, f"{label} gradients")
+        begin = self._compute(flops, begin, f"{label}, inputs")
+        return self._collective("reduce_scatter", "tp", self._activation(), begin, f"{label} gradients")
+
+    def _backward_weights(self, layer: int, begin: tuple[int, ...], label: str) -> tuple[int, ...]:
+        """Gradients of weights alone; they are complete after these nodes."""
+        moe = self.model.is_moe(layer)
+        done: tuple[int, ...] = ()
+        for flops, name in (
+            (self._block_flops(layer), f"{label} {'experts' if moe else 'mlp'}"),
+            (self._attention_flops(0), f"{label} attention"),
+        ):
+            ready = begin
+            if not name.endswith("experts"):
+                ready = self._collective("all_gather", "tp", self._activation(), begin, f"{name} saved input")
+            done += self._compute(flops, ready, f"{name}, weights")
+        return done
+
     def _backward_block(
-        self, flops: float, begin: tuple[int, ...], label: str
+        self, flops: tuple[float, float], begin: tuple[int, ...], label: str
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Gradients of inputs, then of weights.
 
@@ -173,9 +227,9 @@ class _Stage:
         """
         whole = self._collective("all_gather", "tp", self._activation(), begin, f"{label} gradients")
         saved = self._collective("all_gather", "tp", self._activation(), begin, f"{label} saved input")
-        inputs = self._compute(flops, whole, f"{label}, inputs")
+        inputs = self._compute(flops[0], whole, f"{label}, inputs")
         ended = self._collective("reduce_scatter", "tp", self._activation(), inputs, f"{label} gradients")
-        weights = self._compute(flops, (*inputs, *(saved if saved != begin else ())), f"{label}, weights")
+        weights = self._compute(flops[1], (*inputs, *(saved if saved != begin else ())), f"{label}, weights")
         return ended, weights
 
     def _head(self, times: int, begin: tuple[int, ...], label: str) -> tuple[int, ...]:
@@ -226,8 +280,12 @@ class _Stage:
         assert self.model.experts is not None
         return self._activation() * self.model.experts.routed // self.layout.tensor
 
-    def _attention_flops(self) -> float:
-        each = 2 * self.model.attention_parameters() + self.model.attention_flops()
+    def _attention_flops(self, scores: int) -> float:
+        """Operations of the matrices of attention, and of its scores and values so many times.
+
+        Forward has them once, gradients of inputs twice, gradients of weights never: they have no weights.
+        """
+        each = 2 * self.model.attention_parameters() + scores * self.model.attention_flops()
         return each * self._tokens() / self.layout.tensor
 
     def _block_flops(self, layer: int) -> float:

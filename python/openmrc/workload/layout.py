@@ -11,7 +11,10 @@ from typing import Literal
 from openmrc.errors import ArgumentError
 from openmrc.workload.models import Model
 
-Schedule = Literal["1f1b", "interleaved"]
+Schedule = Literal["1f1b", "interleaved", "zero-bubble"]
+Kind = Literal["forward", "backward", "inputs", "weights"]
+"""A pass of a microbatch through a part of the model: forward, backward, or of the backward pass only the
+gradients of inputs or of weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +57,8 @@ class Layout:
             if count % self.tensor:
                 raise ArgumentError(f"tensor: {self.tensor} does not divide the {count} {what}")
         self._check_experts(model)
-        if self.schedule == "1f1b" and self.chunks != 1:
-            raise ArgumentError(f"chunks: {self.chunks} need the schedule interleaved, 1f1b has 1")
+        if self.schedule != "interleaved" and self.chunks != 1:
+            raise ArgumentError(f"chunks: {self.chunks} need the schedule interleaved, {self.schedule} has 1")
         if self.schedule == "interleaved" and self.microbatches % self.pipeline:
             raise ArgumentError(
                 f"microbatches: {self.microbatches} are not a multiple of pipeline {self.pipeline}, as the"
@@ -115,24 +118,46 @@ class Layout:
         return {role: groups for role, groups in found.items() if len(groups[0]) > 1}
 
 
-def order(layout: Layout, stage: int) -> list[tuple[bool, int, int]]:
-    """What a stage does, in order: whether it is a forward pass, the chunk, the microbatch.
+def order(layout: Layout, stage: int) -> list[tuple[Kind, int, int]]:
+    """What a stage does, in order: the kind of the pass, the chunk, the microbatch.
 
-    1F1B (arXiv 2006.09503) and its interleaved form (arXiv 2104.04473, as in Megatron-LM).
+    1F1B (arXiv 2006.09503), its interleaved form (arXiv 2104.04473, as in Megatron-LM), and ZB-H1 (arXiv
+    2401.10241), which takes no more memory than 1F1B.
     """
     p, m, v = layout.pipeline, layout.microbatches, layout.chunks
+    if layout.schedule == "zero-bubble":
+        return _zero_bubble(p, m, stage)
     plain = p - 1 - stage
     warm_up = min(m * v, plain if v == 1 else 2 * plain + (v - 1) * p)
     total = m * v
 
-    def place(number: int, forward: bool) -> tuple[bool, int, int]:
+    def place(number: int, kind: Kind) -> tuple[Kind, int, int]:
         if v == 1:
-            return forward, 0, number
+            return kind, 0, number
         group, within = divmod(number, p * v)
         chunk, microbatch = within // p, group * p + within % p
-        return forward, chunk if forward else v - 1 - chunk, microbatch
+        return kind, chunk if kind == "forward" else v - 1 - chunk, microbatch
 
-    found = [place(number, True) for number in range(warm_up)]
+    found = [place(number, "forward") for number in range(warm_up)]
     for number in range(warm_up, total):
-        found += [place(number, True), place(number - warm_up, False)]
-    return found + [place(number, False) for number in range(total - warm_up, total)]
+        found += [place(number, "forward"), place(number - warm_up, "backward")]
+    return found + [place(number, "backward") for number in range(total - warm_up, total)]
+
+
+def _zero_bubble(stages: int, microbatches: int, stage: int) -> list[tuple[Kind, int, int]]:
+    """ZB-H1: forward passes and gradients of inputs as in 1F1B, those of weights later.
+
+    A stage is as many microbatches behind with them as stages come before it. So it passes gradients of
+    inputs on earlier, and has work while it waits.
+    """
+    warm_up = min(microbatches, stages - 1 - stage)
+    found: list[tuple[Kind, int, int]] = [("forward", 0, number) for number in range(warm_up)]
+    weights = 0
+    for number in range(microbatches):
+        if warm_up + number < microbatches:
+            found.append(("forward", 0, warm_up + number))
+        found.append(("inputs", 0, number))
+        if number >= stage:
+            found.append(("weights", 0, weights))
+            weights += 1
+    return found + [("weights", 0, number) for number in range(weights, microbatches)]

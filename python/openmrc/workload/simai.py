@@ -284,7 +284,8 @@ class _Program:
         end = begin + header.microbatches * length
         layout = Layout(header.ranks, pipeline=stages, microbatches=header.microbatches)
         self.forward(0, begin)
-        for forward, _, microbatch in order(layout, self.stage):
+        for kind, _, microbatch in order(layout, self.stage):
+            forward = kind == "forward"
             lines = begin + microbatch * length, begin + (microbatch + 1) * length
             if not forward and header.policy == "DISTRIBUTED_INFERENCE":
                 continue
