@@ -33,6 +33,11 @@ _DRAFT = ".openmrc-draft-"
 """Beginning of the names of unfinished directories in an empty one."""
 
 
+def _flags(*names: str) -> int:
+    """Those of these flags of open(2) that the system has: plans and simulations need no Linux."""
+    return sum(getattr(os, name, 0) for name in names)
+
+
 def read_bytes(path: Path, *, most: int = MOST_BYTES) -> bytes:
     """The contents of a regular file.
 
@@ -45,7 +50,7 @@ def read_bytes(path: Path, *, most: int = MOST_BYTES) -> bytes:
         OSError: if it cannot be read.
     """
     # A named pipe without a writer would block in open(), and a terminal could become ours.
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    fd = os.open(path, os.O_RDONLY | _flags("O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
     try:
         status = os.fstat(fd)
         if stat.S_ISDIR(status.st_mode):
@@ -171,7 +176,7 @@ class Draft:
             self._draft = None
 
 
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _flags("O_CLOEXEC", "O_BINARY")
 
 
 @contextmanager

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from openmrc.cli import _common, _complete
-from openmrc.planes import lab_host
 
 if TYPE_CHECKING:
     from openmrc.fabric import Fabric, Path, Trace
@@ -80,8 +79,12 @@ def path(
 def _fabric(file: FilePath | None) -> "Fabric":
     from openmrc.fabric import Fabric
 
-    if file is None and (here := lab_host()) is not None:
-        return here.fabric
+    if file is None:
+        # It needs a NIC's modules, which are of Linux.
+        from openmrc.planes import lab_host
+
+        if (here := lab_host()) is not None:
+            return here.fabric
     return Fabric.load(file or "fabric.yaml")
 
 
