@@ -33,7 +33,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 
 say = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
 
-.PHONY: walks man notebooks gallery site wheels release image c-package help demo test test-rust test-python test-bare test-torch judges long truth bench mutants mutants-python lint format docs fuzz wheel venv lock clean FORCE
+.PHONY: walks man notebooks gallery site wheels release image systems c-package help demo test test-rust test-python test-bare test-torch judges long truth bench mutants mutants-python lint format docs fuzz wheel venv lock clean FORCE
 FORCE:
 
 help: ## this list
@@ -124,6 +124,17 @@ release: wheels ## the wheels and a source distribution in dist/, both checked a
 	CARGO_TARGET_DIR="$(abspath $(TARGET))" $(STAMPS)/clean/bin/python -m pip install --quiet --disable-pip-version-check dist/*.tar.gz
 	cd $(STAMPS)/clean && bin/openmrc --version && bin/openmrc example planned-fabric && bin/openmrc simulate planned-fabric.yaml \
 	    && bin/openmrc config-c --libs && bin/openmrc run -- true
+
+# Compiled for them, not run: what packets, paths, plans and simulations are made of has to stay free of Linux.
+SYSTEMS  ?= x86_64-pc-windows-gnu x86_64-apple-darwin aarch64-apple-darwin
+PORTABLE := wire transport fabric schedule workload scenario sim flow
+
+systems: ## check that the crates of planner, decoder and simulator compile for Windows and macOS
+	for target in $(SYSTEMS); do \
+	    printf '\n\033[1m==> %s\033[0m\n' "$$target"; \
+	    [[ -d $$(rustc --print sysroot)/lib/rustlib/$$target ]] || rustup target add "$$target"; \
+	    cargo check --locked --target "$$target" $(PORTABLE:%=--package openmrc-%); \
+	done
 
 # Docker and podman build the image of the Containerfile; this needs neither them nor a registry, but root and debootstrap.
 image: ## check that the container image builds from the wheel in dist/, and works (as root)

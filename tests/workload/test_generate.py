@@ -94,6 +94,32 @@ def test_a_mixture_of_experts_sends_what_its_layout_needs():
     assert found["p2p"] == pytest.approx(11.3, abs=0.1)
 
 
+@pytest.mark.parametrize("schedule", ["1f1b", "zero-bubble"])
+@pytest.mark.parametrize("name", ["llama3-70b", "deepseek-v3"])
+def test_keys_and_values_of_spread_sequences_are_gathered_twice_and_their_gradients_scattered(name, schedule):
+    model = replace(preset(name), layers=4, dense_layers=0)
+    layout = Layout(32, 2, 2, 2, microbatches=2, context=4, schedule=schedule)
+    step = workload.generate(model, layout)
+    assert list(workload.problems(step)) == []
+    each_token = 2 * 8 * 128 if name == "llama3-70b" else 128 * (128 + 64 + 128)
+    whole = 2 * each_token * model.sequence // 2
+    layers, passes = 4 // 2, 3
+    assert sent(step, 0)["cp"] == pytest.approx(passes * layers * 2 * whole * 3 / 4 / 1e9, abs=0.01)
+
+
+@pytest.mark.parametrize("context", [1, 2, 4])
+def test_ranks_that_share_sequences_compute_what_their_tokens_need(context):
+    model = preset("llama3-8b")
+    step = workload.generate(model, Layout(16, 2, 2, 4 // context, microbatches=4, context=context))
+    ns = sum(each.ranks * each.computed_ns for each in workload.volume(step).classes)
+    tokens = 4 // context * 4 * model.sequence
+    assert ns * 794.5e3 == pytest.approx(tokens * model.flops_per_token(), rel=1e-4)
+    parameters = sum(node.bytes for node in step.programs["stage0"] if node.group == "dp")
+    plain = workload.generate(model, Layout(16, 2, 2, 4, microbatches=4))
+    assert parameters == sum(node.bytes for node in plain.programs["stage0"] if node.group == "dp")
+    assert len(step.groups["dp0"]) == len(plain.groups["dp0"]) == 4
+
+
 @pytest.mark.parametrize("name", ["gpt3-175b", "llama3-8b"])
 @pytest.mark.parametrize("pipeline", [1, 2, 4])
 def test_every_parameter_is_gathered_and_its_gradient_reduced_once(name, pipeline):
@@ -187,6 +213,9 @@ def test_groups_are_those_of_megatron():
     assert groups["dp"][3] == [9, 11, 13, 15]
     assert groups["ep"][2] == [8, 9, 10, 11]
     assert groups["edp"][4] == [8, 12]
+    spread = Layout(16, 2, 1, 2, context=4).groups(preset("llama3-8b"))
+    assert spread["cp"] == [[0, 2, 4, 6], [1, 3, 5, 7], [8, 10, 12, 14], [9, 11, 13, 15]]
+    assert spread["dp"] == [[*range(0, 16, 2)], [*range(1, 16, 2)]]
 
 
 def test_layers_that_do_not_divide_leave_room_for_embedding_and_head():

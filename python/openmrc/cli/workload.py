@@ -68,6 +68,7 @@ def generate(
     dp: Annotated[
         int | None, typer.Option(help="Replicas; default what is left of the ranks.", metavar="N")
     ] = None,
+    cp: Annotated[int, typer.Option(help="Ranks over which each sequence is spread (context).")] = 1,
     ep: Annotated[int, typer.Option(help="Ranks over which the experts of a layer are spread.")] = 1,
     microbatches: Annotated[int, typer.Option(help="Microbatches of a replica in a step.")] = 1,
     microbatch: Annotated[int, typer.Option(help="Sequences of a microbatch.")] = 1,
@@ -105,8 +106,8 @@ def generate(
     if schedule not in _SCHEDULES.split("|"):
         raise typer.BadParameter(f"--schedule {schedule}: not one of {_SCHEDULES.replace('|', ', ')}")
     if dp is None:
-        dp = max(gpus // (tp * pp), 1) if tp > 0 and pp > 0 else 1
-    layout = Layout(gpus, tp, pp, dp, ep, microbatches, microbatch, cast("Schedule", schedule), chunks)
+        dp = max(gpus // (tp * cp * pp), 1) if min(tp, cp, pp) > 0 else 1
+    layout = Layout(gpus, tp, pp, dp, ep, microbatches, microbatch, cast("Schedule", schedule), chunks, cp)
     step = make(preset(model), layout, gpu=gpu, domain=domain)
     save(step, out)
     figures = {"file": out, "ranks": gpus, "programs": len(step.programs), "nodes": step.nodes()}

@@ -64,7 +64,7 @@ def generate(model: Model, layout: Layout, *, gpu: str = "h100", domain: int | N
         for number, members in enumerate(all_of):
             for rank in members:
                 roles[rank][role] = f"{role}{number}"
-    width = layout.tensor * layout.data
+    width = layout.width
     if model.tied and layout.pipeline > 1:
         for position in range(width):
             name = f"embedding{position}"
@@ -162,7 +162,7 @@ class _Stage:
 
     def _forward(self, layer: int, begin: tuple[int, ...], label: str) -> tuple[int, ...]:
         begin = self._collective("all_gather", "tp", self._activation(), begin, f"{label} attention")
-        begin = self._compute(self._attention_flops(1), begin, f"{label} attention")
+        begin = self._attention(1, begin, f"{label} attention")
         begin = self._collective("reduce_scatter", "tp", self._activation(), begin, f"{label} attention")
         if self.model.is_moe(layer):
             begin = self._collective("all_to_all", "ep", self._dispatched(), begin, f"{label} dispatch")
@@ -182,10 +182,8 @@ class _Stage:
             begin = self._collective("all_to_all", "ep", self._dispatched(), inputs, f"{label} dispatch")
             weights = self._compute(self._block_flops(layer), inputs, f"{label} experts, weights")
         else:
-            flops = self._block_flops(layer)
-            begin, weights = self._backward_block((flops, flops), begin, f"{label} mlp")
-        flops_of_attention = (self._attention_flops(2), self._attention_flops(0))
-        begin, more = self._backward_block(flops_of_attention, begin, f"{label} attention")
+            begin, weights = self._backward_block(self._block_flops(layer), begin, f"{label} mlp")
+        begin, more = self._backward_block(None, begin, f"{label} attention")
         return begin, (*weights, *more)
 
     def _backward_inputs(self, layer: int, begin: tuple[int, ...], label: str) -> tuple[int, ...]:
@@ -196,11 +194,12 @@ class _Stage:
             begin = self._collective("all_to_all", "ep", self._dispatched(), begin, f"{label} dispatch")
         else:
             begin = self._inputs_of_block(self._block_flops(layer), begin, f"{label} mlp")
-        return self._inputs_of_block(self._attention_flops(2), begin, f"{label} attention")
+        return self._inputs_of_block(None, begin, f"{label} attention")
 
-    def _inputs_of_block(self, flops: float, begin: tuple[int, ...], label: str) -> tuple[int, ...]:
+    def _inputs_of_block(self, flops: float | None, begin: tuple[int, ...], label: str) -> tuple[int, ...]:
+        """Gradients of inputs of a block; ``None`` is attention."""
         begin = self._collective("all_gather", "tp", self._activation(), begin, f"{label} gradients")
-        begin = self._compute(flops, begin, f"{label}, inputs")
+        begin = self._input_gradients(flops, begin, f"{label}, inputs")
         return self._collective("reduce_scatter", "tp", self._activation(), begin, f"{label} gradients")
 
     def _backward_weights(self, layer: int, begin: tuple[int, ...], label: str) -> tuple[int, ...]:
@@ -209,7 +208,7 @@ class _Stage:
         done: tuple[int, ...] = ()
         for flops, name in (
             (self._block_flops(layer), f"{label} {'experts' if moe else 'mlp'}"),
-            (self._attention_flops(0), f"{label} attention"),
+            (self._attention_flops(), f"{label} attention"),
         ):
             ready = begin
             if not name.endswith("experts"):
@@ -218,19 +217,46 @@ class _Stage:
         return done
 
     def _backward_block(
-        self, flops: tuple[float, float], begin: tuple[int, ...], label: str
+        self, flops: float | None, begin: tuple[int, ...], label: str
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Gradients of inputs, then of weights.
+        """Gradients of inputs, then of weights. Without ``flops`` the block is attention.
 
         The saved input is gathered again beside the first; gradients of inputs are scattered beside the
         second.
         """
         whole = self._collective("all_gather", "tp", self._activation(), begin, f"{label} gradients")
         saved = self._collective("all_gather", "tp", self._activation(), begin, f"{label} saved input")
-        inputs = self._compute(flops[0], whole, f"{label}, inputs")
+        inputs = self._input_gradients(flops, whole, f"{label}, inputs")
         ended = self._collective("reduce_scatter", "tp", self._activation(), inputs, f"{label} gradients")
-        weights = self._compute(flops[1], (*inputs, *(saved if saved != begin else ())), f"{label}, weights")
+        flops = self._attention_flops() if flops is None else flops
+        weights = self._compute(flops, (*inputs, *(saved if saved != begin else ())), f"{label}, weights")
         return ended, weights
+
+    def _input_gradients(self, flops: float | None, begin: tuple[int, ...], label: str) -> tuple[int, ...]:
+        return self._attention(2, begin, label) if flops is None else self._compute(flops, begin, label)
+
+    def _attention(self, scores: int, begin: tuple[int, ...], label: str) -> tuple[int, ...]:
+        """Attention forward (``scores`` 1), or the gradients of its inputs, with scores and values twice (2).
+
+        Where sequences are spread, keys and values of the whole sequence are gathered between projections and
+        scores, and their gradients scattered, as Llama 3 does it (arXiv 2407.21783, section 3.3.2).
+        """
+        behind = 2 * self.model.output_parameters() + scores * self.model.attention_flops()
+        ahead = 2 * (self.model.attention_parameters() - self.model.output_parameters())
+        share = self._tokens() / self.layout.tensor
+        if "cp" not in self.roles:
+            return self._compute((ahead + behind) * share, begin, label)
+        width = self.model.key_value_width() * self.costs.activation_bytes
+        size = width * self.layout.microbatch * self.model.sequence // self.layout.tensor
+        keys = f"{label} keys and values"
+        if scores == 1:
+            begin = self._compute(ahead * share, begin, f"{label} projections")
+            begin = self._collective("all_gather", "cp", size, begin, keys)
+            return self._compute(behind * share, begin, label)
+        gathered = self._collective("all_gather", "cp", size, begin, keys)
+        begin = self._compute(behind * share, gathered, label)
+        begin = self._collective("reduce_scatter", "cp", size, begin, f"{keys}, gradients")
+        return self._compute(ahead * share, begin, f"{label} of projections")
 
     def _head(self, times: int, begin: tuple[int, ...], label: str) -> tuple[int, ...]:
         flops = 2 * self.model.embedding_parameters() * self._tokens() / self.layout.tensor
@@ -270,8 +296,8 @@ class _Stage:
     # Sizes.
 
     def _tokens(self) -> int:
-        """Tokens of a microbatch."""
-        return self.layout.microbatch * self.model.sequence
+        """Tokens of a microbatch at a rank."""
+        return self.layout.microbatch * self.model.sequence // self.layout.context
 
     def _activation(self) -> int:
         return self._tokens() * self.model.hidden * self.costs.activation_bytes
@@ -280,13 +306,9 @@ class _Stage:
         assert self.model.experts is not None
         return self._activation() * self.model.experts.routed // self.layout.tensor
 
-    def _attention_flops(self, scores: int) -> float:
-        """Operations of the matrices of attention, and of its scores and values so many times.
-
-        Forward has them once, gradients of inputs twice, gradients of weights never: they have no weights.
-        """
-        each = 2 * self.model.attention_parameters() + scores * self.model.attention_flops()
-        return each * self._tokens() / self.layout.tensor
+    def _attention_flops(self) -> float:
+        """Of the matrices of attention; scores and values have no weights."""
+        return 2 * self.model.attention_parameters() * self._tokens() / self.layout.tensor
 
     def _block_flops(self, layer: int) -> float:
         """Forward operations of the feed-forward part of a layer; routing is balanced."""

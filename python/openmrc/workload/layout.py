@@ -1,10 +1,10 @@
 """How a model is spread over ranks: groups, and the layers of each pipeline stage.
 
-Ranks are counted as Megatron-LM does by default: tensor-parallel position fastest, then data, then pipeline;
-experts are spread over the consecutive ranks of a stage.
+Ranks are counted as Megatron-LM does by default: tensor-parallel position fastest, then context, then data,
+then pipeline; experts are spread over the consecutive ranks of a stage.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Literal
 
@@ -33,6 +33,13 @@ class Layout:
     schedule: Schedule = "1f1b"
     chunks: int = 1
     """Of the interleaved schedule: parts of the model at each stage (virtual stages)."""
+    context: int = 1
+    """Ranks over which each sequence is spread."""
+
+    @property
+    def width(self) -> int:
+        """Ranks of a pipeline stage."""
+        return self.tensor * self.context * self.data
 
     def check(self, model: Model) -> None:
         """Refuses a layout that does not divide ranks, heads, layers, experts or microbatches.
@@ -40,22 +47,28 @@ class Layout:
         Raises:
             ArgumentError: names the field, its value and what it has to divide.
         """
-        for name in ("gpus", "tensor", "pipeline", "data", "expert", "microbatches", "microbatch", "chunks"):
-            if getattr(self, name) < 1:
-                raise ArgumentError(f"{name}: {getattr(self, name)} is less than 1")
-        product = self.tensor * self.pipeline * self.data
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, int) and value < 1:
+                raise ArgumentError(f"{each.name}: {value} is less than 1")
+        product = self.width * self.pipeline
         if product != self.gpus:
+            context = f" x context {self.context}" if self.context > 1 else ""
             raise ArgumentError(
-                f"gpus: {self.gpus} ranks are not tensor {self.tensor} x pipeline {self.pipeline} x"
+                f"gpus: {self.gpus} ranks are not tensor {self.tensor}{context} x pipeline {self.pipeline} x"
                 f" data {self.data} = {product}"
             )
         for what, count in [
             ("attention heads", model.heads),
             ("key-value heads", 0 if model.latent else model.key_value_heads),
-            ("tokens of a sequence", model.sequence),
         ]:
             if count % self.tensor:
                 raise ArgumentError(f"tensor: {self.tensor} does not divide the {count} {what}")
+        if model.sequence % (self.tensor * self.context):
+            raise ArgumentError(
+                f"context: tensor {self.tensor} x context {self.context} does not divide the"
+                f" {model.sequence} tokens of a sequence"
+            )
         self._check_experts(model)
         if self.schedule != "interleaved" and self.chunks != 1:
             raise ArgumentError(f"chunks: {self.chunks} need the schedule interleaved, {self.schedule} has 1")
@@ -73,10 +86,8 @@ class Layout:
             return
         if model.experts.count % self.expert:
             raise ArgumentError(f"expert: {self.expert} does not divide the {model.experts.count} experts")
-        if self.tensor * self.data % self.expert:
-            raise ArgumentError(
-                f"expert: {self.expert} does not divide the {self.tensor * self.data} ranks of a stage"
-            )
+        if self.width % self.expert:
+            raise ArgumentError(f"expert: {self.expert} does not divide the {self.width} ranks of a stage")
 
     def layers(self, model: Model) -> list[range]:
         """The layers of each part of the model, parts in the order in which a token passes them.
@@ -101,15 +112,20 @@ class Layout:
 
     def stage(self, rank: int) -> int:
         """The pipeline stage of a rank."""
-        return rank // (self.tensor * self.data)
+        return rank // self.width
 
     def groups(self, model: Model) -> dict[str, list[list[int]]]:
-        """Ranks of the groups of more than one rank, by role: tp, dp, ep; edp: replicas of an expert."""
-        t, width = self.tensor, self.tensor * self.data
-        found: dict[str, list[list[int]]] = {"tp": [], "dp": [], "ep": [], "edp": []}
+        """Ranks of the groups of more than one rank, by role: tp, cp, dp, ep; edp: replicas of an expert.
+
+        Ranks of a context group have the same parameters, so dp has them all.
+        """
+        t, width, both = self.tensor, self.width, self.tensor * self.context
+        found: dict[str, list[list[int]]] = {"tp": [], "cp": [], "dp": [], "ep": [], "edp": []}
         for base in range(0, self.gpus, width):
             stage = range(base, base + width)
             found["tp"] += [list(stage[at : at + t]) for at in range(0, width, t)]
+            for first in range(0, width, both):
+                found["cp"] += [list(stage[first + at : first + both : t]) for at in range(t)]
             found["dp"] += [list(stage[at::t]) for at in range(t)]
             found["ep"] += [list(stage[at : at + self.expert]) for at in range(0, width, self.expert)]
             found["edp"] += [list(stage[at :: self.expert]) for at in range(self.expert)]

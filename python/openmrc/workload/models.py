@@ -64,6 +64,16 @@ class Model:
         key_value += latent.key_value * a * (latent.plain + latent.value)
         return query + key_value + a * latent.value * h
 
+    def output_parameters(self) -> int:
+        """Of these, those of the projection after the scores."""
+        return self.hidden * self.heads * (self.latent.value if self.latent else self.head)
+
+    def key_value_width(self) -> int:
+        """Numbers of a token's keys and values in a layer, as the scores take them."""
+        if self.latent is None:
+            return 2 * self.key_value_heads * self.head
+        return self.heads * (self.latent.plain + self.latent.rotary + self.latent.value)
+
     def is_moe(self, layer: int) -> bool:
         """Whether a layer, counted from 0, has experts."""
         return self.experts is not None and layer >= self.dense_layers
