@@ -16,6 +16,7 @@ from tests.helpers.programs import need_tool, with_device
 PATIENCE = 180
 """Seconds. Both ends spin: beside other programs each turn between them waits for a processor."""
 LISTENING = "0A"
+CONNECTED = "01"
 ADDRESSES = loopback(4)
 
 
@@ -35,13 +36,13 @@ def name(arguments):
     return " ".join(arguments)
 
 
-def wait_until_listening(server):
-    """Waits until the program's own TCP port is open, or it has ended."""
+def wait_until_listening(server, state=LISTENING):
+    """Waits until the program's own TCP port is open (or connected), or it has ended."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until and server.poll() is None:
         lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
         lines += [line.split() for line in Path("/proc/net/tcp6").read_text().splitlines()[1:]]
-        if any(line[1].endswith(f":{PORT:04X}") and line[3] == LISTENING for line in lines):
+        if any(line[1].endswith(f":{PORT:04X}") and line[3] == state for line in lines):
             return
         time.sleep(0.02)
 
@@ -112,6 +113,8 @@ def test_a_killed_server_ends_the_client_when_the_retries_do(timeout):
     server = start(*arguments)
     wait_until_listening(server)
     client = start(*arguments, "127.0.0.1")
+    # It may take long to start. Once it has connected it writes soon.
+    wait_until_listening(server, CONNECTED)
     time.sleep(3)
     assert client.poll() is None, client.communicate()[0]
     server.kill()
