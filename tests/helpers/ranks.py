@@ -1,6 +1,8 @@
 """Runs a script as the ranks of a job, each a process on this machine."""
 
+import contextlib
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -10,9 +12,15 @@ from openmrc.collectives.rendezvous import local_ranks
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A free TCP port, below those that the kernel gives to connections.
+
+    One of these may be taken before the port is used.
+    """
+    while True:
+        port = random.randrange(15_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 HEAD = """
