@@ -46,6 +46,32 @@ def test_a_receiver_that_is_not_ready_is_not_waiting():
     assert done.step_us == pytest.approx(900)
 
 
+def test_messages_that_leave_in_another_order_than_that_of_the_program_are_followed_back():
+    # The first send of the program waits for the answer to the second.
+    programs = {
+        "a": [
+            Node(0, "send", (2,), bytes=4096, peer=1),
+            Node(1, "send", bytes=4096, peer=1),
+            Node(2, "receive", bytes=4096, peer=1),
+        ],
+        "b": [
+            Node(0, "receive", bytes=4096, peer=0),
+            Node(1, "compute", (0,), ns=100_000),
+            Node(2, "send", (1,), bytes=4096, peer=0),
+            Node(3, "receive", bytes=4096, peer=0),
+        ],
+    }
+    done = workload.run(Workload(programs, [Rank("a"), Rank("b")]), fabric(2))
+    path = critical_path(done.times)
+    assert [(each.what, each.rank) for each in path] == [
+        ("message", 0),
+        ("computing", 1),
+        ("message", 1),
+        ("message", 0),
+    ]
+    assert (path[0].begin_us, path[-1].end_us) == (0, done.step_us)
+
+
 LAYOUTS = [
     (SMALL, Layout(4, 1, 4, microbatches=4), 1),
     (SMALL, Layout(8, 2, 2, 2, microbatches=2), 1),

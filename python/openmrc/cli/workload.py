@@ -210,7 +210,8 @@ def run(
     from openmrc import sim
     from openmrc.workload import require, run_jobs, write_timeline
 
-    _check_placement(placement)
+    if placement not in _PLACEMENTS.split("|"):
+        raise typer.BadParameter(f"--placement {placement}: not one of {_PLACEMENTS.replace('|', ', ')}")
     check_outputs([timeline])
     jobs = [_load(file, gpus) for file in files]
     for file, job in zip(files, jobs, strict=True):
@@ -218,10 +219,6 @@ def run(
     fabric = None if scenario is None else sim.load(scenario)
     with contents_of(scenario), progress() as advance:
         steps = run_jobs(jobs, fabric, advance, placement, engine)
-    if timeline is not None:
-        write_timeline(
-            timeline, [(step.times, step.hosts) for step in steps], steps[0].results.scenario.faults
-        )
     if json:
         found = [step.to_dict() for step in steps]
         _common.print_json(found[0] if len(files) == 1 else {"jobs": found})
@@ -232,6 +229,10 @@ def run(
             _print_step(step)
             _print_where(step)
         _print_totals(steps[0].results)
+    if timeline is not None:
+        write_timeline(
+            timeline, [(step.times, step.hosts) for step in steps], steps[0].results.scenario.faults
+        )
     if steps[0].results.interrupted:
         raise typer.Exit(_common.EXIT_INTERRUPTED)
     for number, step in enumerate(steps):
@@ -337,11 +338,6 @@ def convert(
         _common.console().print(f"{out}: {len(found.ranks):,} ranks, {found.nodes():,} nodes, as {to}")
 
 
-def _check_placement(placement: str) -> None:
-    if placement not in _PLACEMENTS.split("|"):
-        raise typer.BadParameter(f"--placement {placement}: not one of {_PLACEMENTS.replace('|', ', ')}")
-
-
 def _listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
@@ -380,7 +376,7 @@ def _ms(micros: float) -> str:
 
 
 _SHOWN = 8
-"""Rows of a table: what is beyond them is small."""
+"""Rows of a table, the largest first; ``--json`` has all."""
 
 
 def _print_where(done: "StepResults") -> None:
@@ -393,18 +389,8 @@ def _print_where(done: "StepResults") -> None:
         _common.print_table(["critical path", "ms", "of the step"], rows[:_SHOWN])
     found = operations(done.times)
     if found:
-        header = [
-            "over the fabric",
-            "ranks",
-            "bytes",
-            "count",
-            "median ms",
-            "p99",
-            "longest",
-            "waited",
-        ]
         _common.print_table(
-            header,
+            ["over the fabric", "ranks", "bytes", "count", "median ms", "p99", "longest", "waited"],
             [
                 [row.what, f"{row.ranks:,}", size(row.bytes), f"{row.count:,}"]
                 + [_ms(us) for us in (row.median_us, row.p99_us, row.most_us, row.waited_us)]

@@ -204,17 +204,15 @@ class _Stage:
 
     def _backward_weights(self, layer: int, begin: tuple[int, ...], label: str) -> tuple[int, ...]:
         """Gradients of weights alone; they are complete after these nodes."""
-        moe = self.model.is_moe(layer)
-        done: tuple[int, ...] = ()
-        for flops, name in (
-            (self._block_flops(layer), f"{label} {'experts' if moe else 'mlp'}"),
-            (self._attention_flops(), f"{label} attention"),
-        ):
-            ready = begin
-            if not name.endswith("experts"):
-                ready = self._collective("all_gather", "tp", self._activation(), begin, f"{name} saved input")
-            done += self._compute(flops, ready, f"{name}, weights")
-        return done
+        if self.model.is_moe(layer):
+            done = self._compute(self._block_flops(layer), begin, f"{label} experts, weights")
+        else:
+            done = self._weights_of_block(self._block_flops(layer), begin, f"{label} mlp")
+        return done + self._weights_of_block(self._attention_flops(), begin, f"{label} attention")
+
+    def _weights_of_block(self, flops: float, begin: tuple[int, ...], label: str) -> tuple[int, ...]:
+        saved = self._collective("all_gather", "tp", self._activation(), begin, f"{label} saved input")
+        return self._compute(flops, saved, f"{label}, weights")
 
     def _backward_block(
         self, flops: float | None, begin: tuple[int, ...], label: str

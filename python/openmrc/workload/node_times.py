@@ -141,11 +141,13 @@ class NodeTimes:
                 peer = self.workload.peer_of(rank, node)
                 assert peer is not None
                 channels.setdefault((peer, rank, node.tag), ([], []))[1].append(place)
-        return {
-            receive: send
-            for sends, receives in channels.values()
-            for send, receive in zip(sends, receives, strict=False)
-        }
+        pairs: dict[Place, Place] = {}
+        for sends, receives in channels.values():
+            # In the order of time, which need not be that of the program.
+            sends.sort(key=lambda place: self.span(place)[0])
+            receives.sort(key=lambda place: self.span(place)[1])
+            pairs.update(zip(receives, sends, strict=False))
+        return pairs
 
     @cached_property
     def _lanes(self) -> list[dict[str, list[int]]]:

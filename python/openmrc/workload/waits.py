@@ -86,17 +86,17 @@ def critical_path(times: NodeTimes) -> list[Stretch]:
         return min(begin, now)
 
     while place is not None:
-        rank, what = place[0], label(times, place)
-        begin = times.span(place)[0]
+        what, (begin, end) = label(times, place), times.span(place)
         if times.node(place).kind == "collective" and times.uses_fabric(place):
             operation = times.operation_of[place]
             place, begin = operation.last, operation.entered_ps
         elif times.node(place).kind == "receive":
             send = times.sender_of[place]
-            if times.span(send)[1] >= times.ready_ps(place):
+            # A message that came later is another's: so the walk goes back in time, and ends.
+            if times.ready_ps(place) <= times.span(send)[1] <= end:
                 place, begin, what = send, times.span(send)[0], label(times, send)
-        now = add(place[0], what, begin)
         rank = place[0]
+        now = add(rank, what, begin)
         place = max(times.before(place), key=lambda each: times.span(each)[1], default=None)
         now = add(rank, "idle", 0 if place is None else times.span(place)[1])
     return found[::-1]
