@@ -3,13 +3,10 @@
 //! A BPF filter accepts only packets of this device: UDP over IPv6 in IPv6, to the port's address and UDP port.
 
 use std::io::{self, IoSlice};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 
-use openmrc_sockets::filter::{
-    self, Instruction, Width, X_IS_A, add, jump, load, load_at_x, set_x, shift_left,
-};
-use openmrc_sockets::{IoVec, RecvBatch, RecvMeta, SendBatch, Socket, VnetHeader, send_slices};
+use openmrc_sockets::{IoVec, RecvBatch, RecvMeta, SendBatch, Socket, VnetHeader, filter, send_slices};
 use openmrc_wire::{DecodeError, IcrcSeed, Packet, encap};
 
 use crate::arena::Arena;
@@ -32,9 +29,7 @@ pub(crate) struct FrameSockets {
     pub rx: Socket,
     /// Sends.
     pub tx: Socket,
-    /// Reserve the UDP ports. They drop everything: a host that decapsulates SRv6 itself (`End.DT6`) would otherwise
-    /// answer a second copy of each packet with "port unreachable". And no other device can take the same address and
-    /// port.
+    /// Reserve the UDP ports.
     pub claims: Vec<Socket>,
 }
 
@@ -47,12 +42,12 @@ pub(crate) fn open(addr: SocketAddr, more: &[u16], interface: u32, buffer: usize
     let udp_ports: Vec<u16> = [addr.port()].iter().chain(more).copied().collect();
     let claims = udp_ports.iter().map(|&port| {
         let addr = SocketAddr::new(addr.ip(), port);
-        claim(addr).map_err(|e| Error::os(format!("UDP port at {addr}"), e))
+        Socket::reserve_udp(addr).map_err(|e| Error::os(format!("UDP port at {addr}"), e))
     });
     let claims = claims.collect::<Result<_>>()?;
     let open = || -> io::Result<(Socket, Socket)> {
         let rx = Socket::packet()?;
-        rx.attach_filter(&program(ip, &udp_ports))?;
+        rx.attach_filter(&filter::udp_in_ipv6(ip, &udp_ports))?;
         rx.set_receive_buffer(buffer)?;
         rx.report_drops()?;
         rx.report_arrival_time()?;
@@ -70,67 +65,6 @@ pub(crate) fn open(addr: SocketAddr, more: &[u16], interface: u32, buffer: usize
         _ => Error::os(format!("packet socket for {addr}"), e),
     })?;
     Ok(FrameSockets { rx, tx, claims })
-}
-
-/// A UDP socket at the address that drops everything it receives.
-fn claim(addr: SocketAddr) -> io::Result<Socket> {
-    let socket = Socket::udp(addr.ip())?;
-    socket.attach_filter(&[filter::DROP])?;
-    socket.use_v6_only()?;
-    socket.bind(addr)?;
-    Ok(socket)
-}
-
-/// The filter program: accepts UDP over IPv6 in IPv6 to this address and these UDP ports, with or without an SRH
-/// between the IP headers.
-fn program(addr: Ipv6Addr, udp_ports: &[u16]) -> Vec<Instruction> {
-    use Width::{Byte, Half, Word};
-    /// Offset of the outer IPv6 header, and of what follows it.
-    const OUTER: u32 = 14;
-    const BEHIND: u32 = OUTER + 40;
-    /// Offset of "next header" in an IPv6 header.
-    const NEXT_HEADER: u32 = 6;
-    const IPV6_IN: u32 = 41;
-    const ROUTING: u32 = 43;
-    const UDP: u32 = 17;
-    /// A jump to the last instruction, which drops the packet. The loop below fills in the distance.
-    const REFUSE: u8 = u8::MAX;
-    let mut program = vec![
-        load(Byte, filter::PACKET_TYPE),
-        jump(0, 0, REFUSE),
-        load(Byte, OUTER + NEXT_HEADER),
-        // X = offset of the inner header.
-        set_x(BEHIND),
-        jump(IPV6_IN, 7, 0),
-        jump(ROUTING, 0, REFUSE),
-        load(Byte, BEHIND),
-        jump(IPV6_IN, 0, REFUSE),
-        // The second byte of an SRH counts its length in units of eight bytes beyond the first eight.
-        load(Byte, BEHIND + 1),
-        shift_left(3),
-        add(BEHIND + 8),
-        X_IS_A,
-        load_at_x(Byte, NEXT_HEADER),
-        jump(UDP, 0, REFUSE),
-    ];
-    for (word, part) in addr.octets().chunks_exact(4).enumerate() {
-        program.push(load_at_x(Word, 24 + 4 * word as u32));
-        program.push(jump(u32::from_be_bytes([part[0], part[1], part[2], part[3]]), 0, REFUSE));
-    }
-    program.push(load_at_x(Half, 42));
-    for (i, &udp_port) in udp_ports.iter().enumerate() {
-        let others = (udp_ports.len() - 1 - i) as u8;
-        program.push(jump(u32::from(udp_port), others, if others > 0 { 0 } else { REFUSE }));
-    }
-    program.push(filter::ACCEPT);
-    program.push(filter::DROP);
-    let last = program.len() - 1;
-    for (i, instruction) in program.iter_mut().enumerate() {
-        if instruction.jf == REFUSE {
-            instruction.jf = (last - i - 1) as u8;
-        }
-    }
-    program
 }
 
 // --- sending ---------------------------------------------------------------------------------------------------

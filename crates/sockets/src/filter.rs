@@ -1,5 +1,7 @@
 //! Classic BPF: the few instructions of a socket filter that the packet sockets use (linux/filter.h).
 
+use std::net::Ipv6Addr;
+
 use libc::{
     BPF_ABS, BPF_ADD, BPF_ALU, BPF_B, BPF_H, BPF_IMM, BPF_IND, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_LDX,
     BPF_LSH, BPF_MISC, BPF_RET, BPF_TAX, BPF_W,
@@ -74,3 +76,55 @@ pub const ACCEPT: Instruction = statement(BPF_RET | BPF_K, u32::MAX);
 
 /// Drops the packet.
 pub const DROP: Instruction = statement(BPF_RET | BPF_K, 0);
+
+/// A program for a packet socket: it accepts what comes in as UDP over IPv6 in IPv6 to this address and these UDP ports,
+/// with or without an SRH between the IP headers.
+pub fn udp_in_ipv6(addr: Ipv6Addr, udp_ports: &[u16]) -> Vec<Instruction> {
+    use Width::{Byte, Half, Word};
+    /// Offset of the outer IPv6 header, and of what follows it.
+    const OUTER: u32 = 14;
+    const BEHIND: u32 = OUTER + 40;
+    /// Offset of "next header" in an IPv6 header.
+    const NEXT_HEADER: u32 = 6;
+    const IPV6_IN: u32 = 41;
+    const ROUTING: u32 = 43;
+    const UDP: u32 = 17;
+    /// A jump to the last instruction, which drops the packet. The loop below fills in the distance.
+    const REFUSE: u8 = u8::MAX;
+    let mut program = vec![
+        load(Byte, PACKET_TYPE),
+        jump(0, 0, REFUSE),
+        load(Byte, OUTER + NEXT_HEADER),
+        // X = offset of the inner header.
+        set_x(BEHIND),
+        jump(IPV6_IN, 7, 0),
+        jump(ROUTING, 0, REFUSE),
+        load(Byte, BEHIND),
+        jump(IPV6_IN, 0, REFUSE),
+        // The second byte of an SRH counts its length in units of eight bytes beyond the first eight.
+        load(Byte, BEHIND + 1),
+        shift_left(3),
+        add(BEHIND + 8),
+        X_IS_A,
+        load_at_x(Byte, NEXT_HEADER),
+        jump(UDP, 0, REFUSE),
+    ];
+    for (word, part) in addr.octets().chunks_exact(4).enumerate() {
+        program.push(load_at_x(Word, 24 + 4 * word as u32));
+        program.push(jump(u32::from_be_bytes([part[0], part[1], part[2], part[3]]), 0, REFUSE));
+    }
+    program.push(load_at_x(Half, 42));
+    for (i, &udp_port) in udp_ports.iter().enumerate() {
+        let others = (udp_ports.len() - 1 - i) as u8;
+        program.push(jump(u32::from(udp_port), others, if others > 0 { 0 } else { REFUSE }));
+    }
+    program.push(ACCEPT);
+    program.push(DROP);
+    let last = program.len() - 1;
+    for (i, instruction) in program.iter_mut().enumerate() {
+        if instruction.jf == REFUSE {
+            instruction.jf = (last - i - 1) as u8;
+        }
+    }
+    program
+}

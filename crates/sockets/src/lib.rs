@@ -4,7 +4,7 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`address`], [`socket`] | socket addresses; UDP and packet sockets and their options |
+//! | [`address`], [`socket`] | socket addresses; UDP, packet and raw sockets and their options |
 //! | [`message`], [`batch`], [`control`] | one message, many messages in one call, control messages |
 //! | [`send_ring`] | sending from sockets that have no descriptors (io_uring) |
 //! | [`packet`], [`filter`] | for packet sockets: virtio-net headers, classic BPF |
@@ -45,7 +45,7 @@ pub use fork::Process;
 pub use interface::{InterfaceAddr, interface_of};
 /// One piece of a message (`struct iovec`).
 pub use libc::iovec as IoVec;
-pub use message::{RecvBuffer, send_bytes, send_message, send_slices};
+pub use message::{RecvBuffer, receive_bytes, send_bytes, send_message, send_slices};
 pub use netlink::{LinkWatch, Netlink};
 pub use packet::VnetHeader;
 pub use segment::{ProcessWatch, Segment, read_process};

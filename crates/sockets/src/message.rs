@@ -90,6 +90,18 @@ pub fn send_slices(fd: RawFd, slices: &[IoSlice<'_>]) -> io::Result<()> {
     count(unsafe { libc::syscall(libc::SYS_sendmsg, fd, &raw const message, SEND_FLAGS) }).map(drop)
 }
 
+/// Receives the next queued message of any socket into `room`; returns its length there.
+///
+/// # Errors
+/// The kernel's; `WouldBlock` if none is queued.
+#[inline]
+pub fn receive_bytes(fd: RawFd, room: &mut [u8]) -> io::Result<usize> {
+    let (base, len) = (room.as_mut_ptr(), room.len());
+    let none = std::ptr::null_mut::<libc::c_void>();
+    // SAFETY: `room` has room for `len` bytes, and no address is asked for.
+    count(unsafe { libc::syscall(libc::SYS_recvfrom, fd, base, len, libc::MSG_DONTWAIT, none, none) })
+}
+
 /// A buffer for one datagram. Callers reuse it, so it stays in the cache.
 pub struct RecvBuffer {
     bytes: Box<[u8]>,

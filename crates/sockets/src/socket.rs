@@ -1,4 +1,4 @@
-//! UDP and packet sockets and their options. None of them blocks, and none is inherited by child processes.
+//! UDP, packet and raw sockets and their options. None of them blocks, and none is inherited by child processes.
 //!
 //! An option that a socket's family does not have is refused by the kernel.
 
@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 
 use crate::address::SockAddr;
-use crate::filter::Instruction;
+use crate::filter::{self, Instruction};
 use crate::{Descriptor, done, owned};
 
 // libc does not have these for every target (linux/udp.h, linux/in6.h, linux/if_packet.h).
@@ -54,6 +54,30 @@ impl Socket {
     /// The kernel's: it needs CAP_NET_RAW.
     pub fn packet() -> io::Result<Self> {
         Self::open(libc::AF_PACKET, libc::SOCK_RAW, 0)
+    }
+
+    /// A raw IPv6 socket: the kernel puts an IPv6 header with this "next header" before what is sent. It receives nothing.
+    ///
+    /// # Errors
+    /// The kernel's: it needs CAP_NET_RAW.
+    pub fn raw_ipv6(next_header: u8) -> io::Result<Self> {
+        let socket = Self::open(libc::AF_INET6, libc::SOCK_RAW, i32::from(next_header))?;
+        socket.attach_filter(&[filter::DROP])?;
+        Ok(socket)
+    }
+
+    /// A UDP socket at an IPv6 address that drops everything it receives. It reserves its port for a packet socket: a
+    /// host that decapsulates SRv6 itself (`End.DT6`) would otherwise answer a second copy of each packet with "port
+    /// unreachable", and another program could take the port. Port 0 lets the kernel choose one.
+    ///
+    /// # Errors
+    /// The kernel's, as for [`Socket::bind`].
+    pub fn reserve_udp(addr: SocketAddr) -> io::Result<Self> {
+        let socket = Self::udp(addr.ip())?;
+        socket.attach_filter(&[filter::DROP])?;
+        socket.use_v6_only()?;
+        socket.bind(addr)?;
+        Ok(socket)
     }
 
     /// A netlink socket for interfaces, addresses, routes and neighbours.
