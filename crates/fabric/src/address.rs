@@ -13,7 +13,7 @@ use core::net::Ipv6Addr;
 
 use openmrc_wire::usid::{self, UsidAddress};
 
-use crate::fabric::{Fabric, Link, Switch};
+use crate::fabric::{Fabric, Link, Node, Switch};
 use crate::path::{Path, bits};
 
 /// Why a fabric has no addressing plan.
@@ -165,6 +165,29 @@ impl AddressPlan {
         UsidAddress::new(self.block, &list[..=len]).expect("a plan is only made for fabrics whose paths fit")
     }
 
+    /// The outer destination address of a loop: from a host to its T0 on a plane and back to the host; with an uplink of
+    /// the T0, over the switch at its other end and back by the same link. `None` if there is no such host, plane or
+    /// uplink.
+    pub fn loop_address(
+        &self,
+        fabric: &Fabric,
+        host: u32,
+        plane: u32,
+        uplink: Option<u32>,
+    ) -> Option<UsidAddress> {
+        if host >= fabric.shape().hosts || plane >= fabric.shape().planes {
+            return None;
+        }
+        let Node::Switch(t0) = fabric.host_peer(host, plane).node else { return None };
+        let (own, downlink) = (self.usid(fabric, t0, 0), Self::downlink_usid(fabric.downlink_of(host)));
+        let Some(uplink) = uplink else { return UsidAddress::new(self.block, &[own, downlink]).ok() };
+        let port = fabric.downlinks(0).checked_add(uplink)?;
+        let upper = fabric.peer(t0, port)?;
+        let Node::Switch(t1) = upper.node else { return None };
+        let by = |switch, port| self.entries(fabric, switch).find(|e| e.port == port).map(|e| e.usid);
+        UsidAddress::new(self.block, &[own, by(t0, port)?, by(t1, upper.port)?, downlink]).ok()
+    }
+
     /// The /48 that a switch matches for a uSID.
     pub const fn prefix(&self, value: u16) -> Ipv6Addr {
         UsidAddress::prefix(self.block, value)
@@ -183,8 +206,8 @@ impl AddressPlan {
         (0..down + fabric.uplinks(switch.tier)).filter_map(move |port| {
             let link = fabric.link_at(switch, port)?;
             let usid = match fabric.peer(switch, port)?.node {
-                crate::Node::Host(host) => Self::downlink_usid(fabric.downlink_of(host)),
-                crate::Node::Switch(peer) => {
+                Node::Host(host) => Self::downlink_usid(fabric.downlink_of(host)),
+                Node::Switch(peer) => {
                     let alias =
                         if link.layer == fabric.top() { link.uplink % fabric.lanes(link.layer) } else { 0 };
                     plan.usid(&fabric, peer, alias)
@@ -221,8 +244,8 @@ impl LinkPrefix {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fabric::End;
     use crate::fabric::tests::any_fabric;
-    use crate::fabric::{End, Node};
     use crate::shape::Sizing;
     use proptest::prelude::*;
     use std::collections::HashMap;
@@ -263,16 +286,18 @@ mod tests {
         assert!(text.contains("0xdfff") && text.contains("3 bits of plane"), "{text}");
     }
 
-    /// Forwards a packet by nothing but the tables and links of the switches.
+    /// Forwards a packet by nothing but the tables and links of the switches; returns the host that receives it, and the
+    /// links after the first.
     fn forward(
         fabric: &Fabric,
         plan: &AddressPlan,
         mut at: End,
         mut address: UsidAddress,
-    ) -> Result<u32, String> {
+    ) -> Result<(u32, Vec<Link>), String> {
+        let mut links = Vec::new();
         for _ in 0..16 {
             let switch = match at.node {
-                Node::Host(host) => return Ok(host),
+                Node::Host(host) => return Ok((host, links)),
                 Node::Switch(switch) => switch,
             };
             if plan.own(fabric, switch).any(|own| own == address.active()) {
@@ -282,6 +307,7 @@ mod tests {
             let [entry] = out[..] else {
                 return Err(format!("{switch:?}: {} next hops for {address:?}", out.len()));
             };
+            links.extend(fabric.link_at(switch, entry.port));
             at = fabric.peer(switch, entry.port).unwrap();
         }
         Err("a loop".into())
@@ -308,7 +334,33 @@ mod tests {
             let Ok(plan) = AddressPlan::new(&fabric, 0x5f00_0000) else { return Ok(()) };
             let path = Path::nth(&fabric, src, dst, n % fabric.path_count(src, dst)).unwrap().unwrap();
             let start = fabric.host_peer(src, path.plane);
-            prop_assert_eq!(forward(&fabric, &plan, start, plan.address(&fabric, &path)), Ok(dst));
+            let received = forward(&fabric, &plan, start, plan.address(&fabric, &path));
+            prop_assert_eq!(received.map(|(host, _)| host), Ok(dst));
+        }
+
+        #[test]
+        fn a_loop_crosses_its_uplink_both_ways_and_comes_back(fabric in any_fabric(), a in any::<u32>(), b in any::<u32>()) {
+            let Ok(plan) = AddressPlan::new(&fabric, 0x5f00_0000) else { return Ok(()) };
+            let (host, plane) = (a % fabric.shape().hosts, b % fabric.shape().planes);
+            let start = fabric.host_peer(host, plane);
+            let Node::Switch(t0) = start.node else { unreachable!("a host's peer is a T0") };
+            let own = Link { plane, layer: 0, lower: host, uplink: 0 };
+            let address = plan.loop_address(&fabric, host, plane, None).unwrap();
+            prop_assert_eq!(forward(&fabric, &plan, start, address), Ok((host, vec![own])));
+            let uplinks = fabric.uplinks(0);
+            for uplink in 0..uplinks {
+                let address = plan.loop_address(&fabric, host, plane, Some(uplink)).unwrap();
+                let link = Link { plane, layer: 1, lower: t0.index, uplink };
+                prop_assert_eq!(forward(&fabric, &plan, start, address), Ok((host, vec![link, link, own])));
+            }
+            for (host, plane, uplink) in [
+                (fabric.shape().hosts, plane, None),
+                (host, fabric.shape().planes, None),
+                (host, plane, Some(uplinks)),
+                (host, plane, Some(u32::MAX)),
+            ] {
+                prop_assert_eq!(plan.loop_address(&fabric, host, plane, uplink), None);
+            }
         }
 
         #[test]
