@@ -21,6 +21,7 @@ __all__ = [
     "MAX_ACTIVE_EVS",
     "MAX_HOSTS",
     "MAX_PLANES",
+    "MAX_PROBE_RATE",
     "MAX_RADIX",
     "MAX_TIERS",
     "MRC_PORT",
@@ -45,6 +46,7 @@ __all__ = [
     "PerfBuffer",
     "PerfControl",
     "Polling",
+    "Prober",
     "Profiles",
     "ProtectionDomain",
     "QueuePair",
@@ -159,6 +161,7 @@ class Fabric:
     def path_by(self, src: int, dst: int, plane: int, uplinks: Sequence[int]) -> _PathRow: ...
     def path_at(self, src: int, dst: int, n: int) -> _PathRow | None: ...
     def ev_rows(self, src: int, dst: int, numbers: Sequence[int]) -> list[tuple[int, int, str]]: ...
+    def loop_address(self, host: int, plane: int, uplink: int | None = None) -> str | None: ...
     def trace(self, address: str) -> _TraceRow: ...
 
 # --- openmrc.wire ---------------------------------------------------------------------------------
@@ -591,6 +594,28 @@ def run_softswitch(
     ready: Callable[[], object],
 ) -> list[tuple[str, int]]:
     """Runs a soft switch until ``stop`` is readable; :mod:`openmrc.lab.softswitch` is its face."""
+
+# --- probes: crates/python/src/prober.rs ------------------------------------------------------------------
+
+MAX_PROBE_RATE: int
+"""Most probes a second of a prober."""
+
+@final
+class Prober:
+    """A thread that probes loops; :mod:`openmrc.operate.probing` is its face."""
+
+    def __new__(
+        cls,
+        loops: Sequence[tuple[str, str]],
+        *,
+        rate: int,
+        traffic_class: int,
+        interval_ms: int,
+        grace_ms: int,
+    ) -> Self: ...
+    def take(self) -> list[list[tuple[int, int]]]: ...
+    def totals(self) -> list[tuple[str, int]]: ...
+    def close(self) -> None: ...
 
 # --- collectives: crates/python/src/collectives.rs --------------------------------------------------------
 

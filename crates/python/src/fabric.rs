@@ -339,6 +339,14 @@ impl PyFabric {
         rows.collect()
     }
 
+    /// The outer destination address of a loop from a host to its T0 and back, or over an uplink of the T0 and back;
+    /// `None` if there is no such host, plane or uplink.
+    #[pyo3(signature = (host, plane, uplink=None))]
+    fn loop_address(&self, host: u32, plane: u32, uplink: Option<u32>) -> PyResult<Option<String>> {
+        let address = self.plan()?.loop_address(&self.fabric, host, plane, uplink);
+        Ok(address.map(|address| address.to_ipv6().to_string()))
+    }
+
     /// The meaning of an outer destination address.
     fn trace(&self, address: &str) -> PyResult<TraceRow> {
         let address = parse_address(address)?;

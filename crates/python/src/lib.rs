@@ -7,6 +7,7 @@ mod fabric;
 mod nic;
 mod perftest;
 mod pinned;
+mod prober;
 mod sim;
 mod sim_custom;
 mod softswitch;
@@ -25,6 +26,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     fabric::register(module)?;
     nic::register(module)?;
     perftest::register(module)?;
+    prober::register(module)?;
     sim::register(module)?;
     softswitch::register(module)?;
     wire::register(module)?;

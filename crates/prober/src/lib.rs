@@ -1,0 +1,24 @@
+//! Probes of a host to itself, as SRv6 loops in the data plane (shared/spec/11-operations.md, "Probing without a peer";
+//! docs/operations.md, "Probes").
+//!
+//! A probe needs no peer and no table of probes that are on their way: it carries its loop, its interval and its number
+//! in that interval, under a keyed hash. What comes back is counted for the interval in which it was sent, if that is
+//! still open.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`packet`] | a probe as bytes, and the key that proves whose it is |
+//! | [`counts`] | probes sent and received, by loop and interval |
+//! | [`order`] | which loop is probed next |
+//! | [`prober`] | the sockets and the thread |
+#![forbid(unsafe_code)]
+
+pub mod counts;
+pub mod order;
+pub mod packet;
+mod port;
+pub mod prober;
+
+pub use counts::{Closed, Count, Totals};
+pub use packet::{Key, Probe};
+pub use prober::{Config, Error, Loop, Prober};
