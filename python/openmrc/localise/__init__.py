@@ -10,6 +10,7 @@ from openmrc.localise.cover import smallest_cover
 from openmrc.localise.likelihood import Model, Observation, Verdict, localise
 from openmrc.localise.loops import Loop, loops_of_host
 from openmrc.localise.paths import localise_paths
+from openmrc.localise.recent import Recent
 from openmrc.localise.sequential import Cusum, alarm_threshold, expected_probes
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Loop",
     "Model",
     "Observation",
+    "Recent",
     "Verdict",
     "alarm_threshold",
     "components_of_path",

@@ -1,0 +1,61 @@
+"""How much a loop loses now: counts that reach back to when its loss changed last.
+
+A window of fixed length is too long for a link that has just been cut and too short for one that loses a
+thousandth. So counts are added up over the longest time in which the share of losses has not changed: a
+generalised likelihood ratio test for a change at each place of the window (Lorden, Ann. Math. Stat. 1971).
+"""
+
+import math
+from collections import deque
+
+CHANGE = 8.0
+"""Nats from which the share of losses has changed: by chance in one of 3,000 places of a steady stream."""
+
+
+class Recent:
+    """Probes of a loop, sent and lost, since its loss changed last."""
+
+    def __init__(self, most: int) -> None:
+        """Starts without any.
+
+        Args:
+            most: Intervals that are remembered.
+        """
+        self._intervals: deque[tuple[int, int]] = deque(maxlen=most)
+
+    @property
+    def sent(self) -> int:
+        """Probes sent."""
+        return sum(sent for sent, _ in self._intervals)
+
+    @property
+    def lost(self) -> int:
+        """Of these, lost."""
+        return sum(lost for _, lost in self._intervals)
+
+    def add(self, sent: int, lost: int) -> None:
+        """Adds what an interval has brought, and forgets what was before the last change."""
+        self._intervals.append((sent, lost))
+        all_sent, all_lost = self.sent, self.lost
+        if not all_lost:
+            return
+        together = _log_likelihood(all_sent, all_lost)
+        best, place = 0.0, 0
+        old_sent = old_lost = 0
+        for number, (sent, lost) in enumerate(self._intervals):
+            split = _log_likelihood(old_sent, old_lost) + _log_likelihood(
+                all_sent - old_sent, all_lost - old_lost
+            )
+            if split - together > best:
+                best, place = split - together, number
+            old_sent, old_lost = old_sent + sent, old_lost + lost
+        if best >= CHANGE:
+            for _ in range(place):
+                self._intervals.popleft()
+
+
+def _log_likelihood(sent: int, lost: int) -> float:
+    """Of these losses at the share that explains them best, nats."""
+    if not 0 < lost < sent:
+        return 0.0
+    return lost * math.log(lost / sent) + (sent - lost) * math.log1p(-lost / sent)
