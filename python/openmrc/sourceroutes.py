@@ -36,7 +36,7 @@ class SourceRoutes:
             ArgumentError: if there is no such host, or this machine has the addresses of none or of several.
         """
         if host is None:
-            found = {fabric.host_of_address(address) for address in _own_addresses()} - {None}
+            found = {fabric.host_of_address(address) for address in own_addresses()} - {None}
             if len(found) != 1:
                 owned = ", ".join(sorted(map(str, found))) or "no host"
                 raise ArgumentError(
@@ -92,7 +92,7 @@ class SourceRoutes:
         return [str(by_plane[plane]) for plane in sorted(by_plane)]
 
 
-def _own_addresses() -> list[str]:
+def own_addresses() -> list[str]:
     """The IPv6 addresses of this machine (of this network namespace)."""
     lines = _IF_INET6.read_text().splitlines() if _IF_INET6.exists() else []
     return [str(IPv6Address(bytes.fromhex(line.split()[0]))) for line in lines]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from openmrc import _core
 from openmrc.cli import _common, _values
 from openmrc.cli._asking import AuthorityOption
 from openmrc.cli.controller import OtlpOption, require
@@ -56,6 +57,16 @@ def agent(
         Path | None,
         typer.Option("--state", metavar="DIR", help="Directory that keeps the deny list over a restart."),
     ] = None,
+    probe_rate: Annotated[
+        int,
+        typer.Option(
+            "--probe-rate",
+            metavar="N",
+            min=0,
+            max=_core.MAX_PROBE_RATE,
+            help="Probes a second of each host, to itself over its T0s and their uplinks; 0: none.",
+        ),
+    ] = 500,
     metrics: Annotated[
         int | None,
         typer.Option("--metrics", help="Serve /metrics on this port of 127.0.0.1.", **_values.port()),
@@ -64,8 +75,9 @@ def agent(
 ) -> None:
     """Tell a controller what the processes of this host see of the fabric; hand them its deny lists.
 
-    It sees the devices that this user's processes publish (`openmrc devices`); root sees root's. Without the
-    controller it keeps the last deny list, and its processes go on.
+    It sees the devices that this user's processes publish (`openmrc devices`); root sees root's. With
+    CAP_NET_RAW it also probes the links of its hosts. Without the controller it keeps the last deny list, and
+    its processes go on.
     """
     require("the agent", "httpx", "prometheus_client")
     from openmrc.operate import agent as agents
@@ -90,7 +102,8 @@ def agent(
     if otlp is not None:
         receiver = Otlp(otlp, "openmrc-agent", ",".join(hosts), {"openmrc.fabric": known.spec.name})
     with ExitStack() as stack:
-        running = agents.Agent(known, hosts, connect, state=None if state is None else state / "deny.json")
+        kept = None if state is None else state / "deny.json"
+        running = agents.Agent(known, hosts, connect, state=kept, probe_rate=probe_rate)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: running.close())
         if metrics is not None:

@@ -23,7 +23,8 @@ from openmrc.files import read_text, write_text
 from openmrc.observe import DevicePaths, Observer, devices
 from openmrc.operate.client import Client
 from openmrc.operate.locate import Locator, Sight
-from openmrc.operate.model import MOST_PATHS, Name, Report
+from openmrc.operate.model import MOST_PATHS, LoopSeen, Name, Report
+from openmrc.operate.probing import Probing
 
 PERIOD_S = 0.5
 """Between two looks at the processes; what has changed is reported at once."""
@@ -67,14 +68,16 @@ class Agent:
         connect: Callable[[str], Client],
         *,
         state: Path | None = None,
+        probe_rate: int = 0,
     ) -> None:
-        """Takes over what an earlier one has kept.
+        """Takes over what an earlier one has kept, and begins to probe.
 
         Args:
             fabric: The fabric.
             hosts: Names of the hosts that it speaks for.
             connect: Makes a client with the token of a host.
             state: A file for the deny list; ``None``: it is lost with the agent.
+            probe_rate: Probes a second of each host; 0: none.
 
         Raises:
             ArgumentError: if there is no such host.
@@ -91,11 +94,12 @@ class Agent:
         self._boot = secrets.token_hex(8)
         self._sequence = 0
         self._failures = 0
-        self._told: dict[str, tuple[dict[str, Any], float]] = {}
-        """By host: what the controller has, and since when, monotonic seconds."""
+        self._told: dict[str, tuple[dict[str, Any], list[LoopSeen], float]] = {}
+        """By host: what the controller has, of loops those that lose, and since when, monotonic seconds."""
         self._ended = threading.Event()
         if state is not None and state.exists():
             self._restore(state)
+        self.probing = Probing.start(fabric, self.hosts, probe_rate)
 
     def _restore(self, state: Path) -> None:
         try:
@@ -118,6 +122,7 @@ class Agent:
                 wait = PERIOD_S if not self._failures else self._backoff()
                 self._ended.wait(max(0.0, began + wait - time.monotonic()))
         finally:
+            self.probing.close()
             for client in self._clients.values():
                 client.close()
 
@@ -128,6 +133,7 @@ class Agent:
 
     def turn(self) -> None:
         """Looks once, applies the deny list, and reports."""
+        self.probing.turn()
         seen = self._look()
         by_host: dict[str, list[tuple[Path, DevicePaths]]] = {host: [] for host in self.hosts}
         for path, device in seen:
@@ -174,6 +180,7 @@ class Agent:
     def _report(self, host: str, seen: list[DevicePaths], sight: Sight, *, applied: bool) -> None:
         dead = dict.fromkeys((self.fabric.host(path.dst), path.ev) for path in sight.dead)
         alive = dict.fromkeys((self.fabric.host(path.dst), path.ev) for path in sight.alive)
+        loops = self.probing.seen(host)
         planes = sorted({int(each.switch[1 : each.switch.index("/")]) for each in sight.cables_down})
         content: dict[str, Any] = {
             "ports_down": planes,
@@ -185,12 +192,15 @@ class Agent:
             "jobs": sorted({device.job[:64] for device in seen if device.job})[:64],
         }
         now = time.monotonic()
-        told, since = self._told.get(host, ({}, 0.0))
-        if content == told and now - since < HEARTBEAT_S - PERIOD_S / 2:
+        # Counts of loops that lose nothing grow with every turn, and are no news.
+        losing = [loop for loop in loops if loop.lost]
+        told, told_losing, since = self._told.get(host, ({}, [], 0.0))
+        if (content, losing) == (told, told_losing) and now - since < HEARTBEAT_S - PERIOD_S / 2:
             return
         self._sequence += 1
         report = Report(
             **content,
+            loops=loops,
             host=host,
             boot=self._boot,
             sequence=self._sequence,
@@ -206,7 +216,7 @@ class Agent:
             _log.info("connected to %s", self._clients[host].address)
         self._failures, self.counts.connected = 0, True
         self.counts.reports["sent"] += 1
-        self._told[host] = content, now
+        self._told[host] = content, losing, now
         if reply.deny is not None and (reply.deny_version, frozenset(reply.deny)) != (
             self.deny_version,
             self.deny,

@@ -21,6 +21,7 @@ from openmrc.localise import (
     loops_of_host,
 )
 from openmrc.localise.components import crossing
+from openmrc.localise.loops import PROBERS
 from openmrc.localise.paths import PACKETS
 from openmrc.operate.model import Decision, Evidence, Panel, Report
 
@@ -166,6 +167,7 @@ class Map:
         """Links that are denied or drained."""
         self._path = lru_cache(1 << 17)(self._components)
         self._loops = lru_cache(1 << 14)(self._loops_of)
+        self._more_loops = lru_cache(1 << 4)(self._loops_of)
 
     def take(self, report: Report, heard: float, received: float) -> bool:
         """Takes a report; whether it is newer than what was known.
@@ -190,13 +192,8 @@ class Map:
             if plane >= self.fabric.planes:
                 raise ArgumentError(f"plane {plane}: the fabric has {self.fabric.planes}")
             view.observations.append(Observation(self._cable(source, plane), PACKETS, PACKETS))
-        loops = self._loops(source) if report.loops else {}
         for each in report.loops:
-            if (each.plane, each.uplink) not in loops:
-                raise ArgumentError(
-                    f"{report.host} has no loop over plane {each.plane}, uplink {each.uplink}"
-                )
-            components = loops[each.plane, each.uplink]
+            components = self._loop(source, each.plane, each.uplink)
             view.observations.append(Observation(components, each.sent, each.lost))
             if each.lost < each.sent:
                 good.update(c.name for c in components if c.kind is Kind.LINK)
@@ -217,12 +214,19 @@ class Map:
         both = {*crossing(link, upward=True), *crossing(link, upward=False)}
         return frozenset({*both, Component(Kind.SWITCH, str(t0))})
 
-    def _loops_of(self, host: int) -> dict[tuple[int, int | None], frozenset[Component]]:
-        most = self.fabric.core.hosts_per_t0
-        return {
-            (loop.plane, loop.uplink): loop.components
-            for loop in loops_of_host(self.fabric, host, probers=most)
-        }
+    def _loop(self, host: int, plane: int, uplink: int | None) -> frozenset[Component]:
+        key = plane, uplink
+        found = self._loops(host, PROBERS).get(key)
+        if found is None:
+            # Of another share than agents have by themselves.
+            found = self._more_loops(host, self.fabric.core.hosts_per_t0).get(key)
+        if found is None:
+            raise ArgumentError(f"h{host} has no loop over plane {plane}, uplink {uplink}")
+        return found
+
+    def _loops_of(self, host: int, probers: int) -> dict[tuple[int, int | None], frozenset[Component]]:
+        found = loops_of_host(self.fabric, host, probers=probers)
+        return {(loop.plane, loop.uplink): loop.components for loop in found}
 
     def heard(self, now: float, patience: float) -> list[HostView]:
         """Hosts with a report that is not older than ``patience``, seconds."""

@@ -138,3 +138,9 @@ def of_agent(agent: Agent) -> Iterator[Metric]:
         "action",
         (("deny", counts.paths_denied), ("allow", counts.paths_allowed)),
     )
+    yield counter(
+        "openmrc_agent_probes",
+        "Probes of the agent's hosts by outcome; foreign packets are those that it has not sent.",
+        "outcome",
+        agent.probing.totals.items(),
+    )
