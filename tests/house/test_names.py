@@ -50,7 +50,7 @@ def test_objects_are_shown_in_one_line(tmp_path):
         work.wait()
         assert repr(work) == "<Work done>"
     lab = Lab(fabric, State("sixteen", []))
-    assert repr(lab) == "<Lab fabric: 16 hosts, 2 planes, 12 switches>"
+    assert repr(lab) == "<Lab fabric: 16 hosts, 2 planes, 16 switches>"
 
 
 def test_what_takes_several_transports_calls_them_so():
