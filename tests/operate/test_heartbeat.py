@@ -1,4 +1,4 @@
-"""When an agent reports: at once if something has changed, else often enough that the controller knows it is alive."""
+"""When an agent reports: at once if something has changed, else often enough to be known as alive."""
 
 import itertools
 
@@ -41,7 +41,7 @@ def clock(monkeypatch):
     """The agent's monotonic clock, in seconds; no device is there."""
     now = [1000.0]
     monkeypatch.setattr(agent_module.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(agent_module, "devices", lambda: [])
+    monkeypatch.setattr(agent_module, "devices", list)
     return now
 
 
