@@ -149,7 +149,9 @@ def _over_time(results: Results) -> dict[str, float]:
             back = np.flatnonzero((times > last) & (smooth >= 0.95 * figures["before_gbps"]))
             figures["recover_us"] = float(times[back[0]] - last) if len(back) else math.inf
         figures["bypass_us"] = _bypass(results, broken[0])
-        affected = len(_affected(results))
+        # A receiver looks for a way back too, and condemns paths of its own.
+        connected = set(zip(results.columns["src"], results.columns["dst"], strict=True))
+        affected = len(_affected(results) & connected)
         if crossing:
             figures["affected_share"] = affected / crossing
         if affected:
