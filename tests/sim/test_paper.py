@@ -41,8 +41,8 @@ def test_a_figure_by_size_has_a_panel_for_each_loss_and_less_bandwidth_with_it(t
     figures = paper_figures
     paper.draw("17", tmp_path / "all-to-all.png")
     rates = {what: found["goodput_per_host_gbps"] for what, found in drawn.items()}
-    assert rates["MRC, 16.4 kB, none"] > rates["MRC, 4.1 kB, none"] > 0
-    assert rates["MRC, 16.4 kB, 2 %"] < rates["MRC, 16.4 kB, none"]
+    assert rates["MRC, 16 KiB, none"] > rates["MRC, 4 KiB, none"] > 0
+    assert rates["MRC, 16 KiB, 2 %"] < rates["MRC, 16 KiB, none"]
     assert (tmp_path / "all-to-all.png").stat().st_size > 10_000
 
 

@@ -17,13 +17,13 @@ _MINUTE_US = 60e6
 def measures(results: Results) -> dict[str, float]:
     """Every figure that these results allow.
 
-    Always: ``goodput_gbps``, ``last_us``, ``median_us``, ``line_gbps`` (rate of a host's ports together),
-    ``failed``, ``lost_per_host`` (packets dropped), ``lost_per_connection`` (data packets that queue pairs
-    missed). Where the scenario says how many hosts a T0 has: ``lost_per_crossing``, the same over the
-    connections between different T0s. Of an all-reduce ``bus_gbps``, as nccl-tests counts it, 0 if it did not
-    finish. Of training ``step_us``, the mean of the steps, and ``last_step_us``, 0 if the last has no end. Of
-    pattern K ``goodputK_gbps``, ``evenK`` (first to last completion) and ``slowestK_gbps``, the rate of its
-    slowest message.
+    Always: ``goodput_gbps``, and ``goodput_per_host_gbps`` of hosts that send; ``last_us``,
+    ``median_us``, ``line_gbps`` (rate of a host's ports together), ``failed``, ``lost_per_host`` (packets
+    dropped), ``lost_per_connection`` (data packets that queue pairs missed). Where the scenario says how
+    many hosts a T0 has: ``lost_per_crossing``, the same over the connections between different T0s. Of an
+    all-reduce ``bus_gbps``, as nccl-tests counts it, 0 if it did not finish. Of training ``step_us``, the
+    mean of the steps, and ``last_step_us``, 0 if the last has no end. Of pattern K ``goodputK_gbps``,
+    ``evenK`` (first to last completion) and ``slowestK_gbps``, the rate of its slowest message.
 
     With a time series: ``first_minute_lost_per_crossing``, of the first minute only;
     ``late_losses_per_host_s``, packets that queue pairs missed after the first minute, per host and second;
@@ -40,6 +40,7 @@ def measures(results: Results) -> dict[str, float]:
     pairs = set(zip(results.columns["src"], results.columns["dst"], strict=True))
     figures: dict[str, float | None] = {
         "goodput_gbps": _giga(summary.goodput_bps),
+        "goodput_per_host_gbps": _giga(_per_sender(results, summary.goodput_bps)),
         "median_us": summary.median_us,
         "last_us": summary.last_us,
         "line_gbps": topology.planes * topology.port_rate / 1e9,
@@ -77,6 +78,10 @@ def _crossing(results: Results) -> int:
         return 0
     pairs = set(zip(results.columns["src"], results.columns["dst"], strict=True))
     return sum(src // below != dst // below for src, dst in pairs)
+
+
+def _per_sender(results: Results, goodput_bps: float | None) -> float | None:
+    return None if goodput_bps is None else goodput_bps / len(set(results.columns["src"]))
 
 
 def _slowest(results: Results, pattern: int) -> float:
