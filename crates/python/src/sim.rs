@@ -14,7 +14,7 @@ mod record;
 mod rows;
 
 use self::engines::World;
-use self::rows::{PyPlane, PyProgress, PyStep};
+use self::rows::{PyProgress, PyStep};
 
 pyo3::import_exception!(openmrc.errors, ArgumentError);
 pyo3::import_exception!(openmrc.errors, FormatError);
