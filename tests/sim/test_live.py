@@ -38,9 +38,9 @@ def test_the_longest_queue_of_an_incast_is_at_its_receiver():
         transport=sim.Mrc(),
     )
     _, moments = watched(scenario)
-    queues = [plane for _, planes in moments[1:-1] for plane in planes if plane.longest > 10_000]
+    queues = [plane for _, planes in moments for plane in planes if plane.longest > 10_000]
     assert queues
-    assert {plane.longest_port for plane in queues} == {f"p{number}/t0-0:down3" for number in range(4)}
+    assert {plane.longest_port for plane in queues} <= {f"p{number}/t0-0:down3" for number in range(4)}
     assert all(plane.longest <= plane.waiting for _, planes in moments for plane in planes)
 
 
