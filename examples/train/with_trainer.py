@@ -7,24 +7,15 @@ import tempfile
 
 import torch
 import torch.distributed as dist
-from torch.utils.data import Dataset
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 torch.set_num_threads(1)
 dist.init_process_group("mrc")
 
 
-class Counting(Dataset[dict[str, torch.Tensor]]):
-    """Numbers in a row, from different starts."""
-
-    def __len__(self) -> int:
-        """Sequences."""
-        return 256
-
-    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
-        tokens = (torch.arange(16) + index) % 32
-        return {"input_ids": tokens, "labels": tokens}
-
+# Numbers in a row, from different starts.
+sequences = [(torch.arange(16) + index) % 32 for index in range(256)]
+examples = [{"input_ids": tokens, "labels": tokens} for tokens in sequences]
 
 with tempfile.TemporaryDirectory() as directory:
     arguments = TrainingArguments(
@@ -40,7 +31,7 @@ with tempfile.TemporaryDirectory() as directory:
         seed=1,
     )
     model = GPT2LMHeadModel(GPT2Config(vocab_size=32, n_positions=16, n_embd=32, n_layer=2, n_head=2))
-    trainer = Trainer(model, arguments, train_dataset=Counting())
+    trainer = Trainer(model, arguments, train_dataset=examples)
     trainer.train()
     if dist.get_rank() == 0:
         losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]

@@ -51,6 +51,7 @@ __all__ = [
     "Simulation",
     "SimulationLogEntry",
     "SimulationPacket",
+    "SimulationPlane",
     "SimulationProgress",
     "SimulationSeries",
     "SimulationStep",

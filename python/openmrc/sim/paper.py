@@ -14,6 +14,7 @@ from openmrc.errors import ArgumentError
 from openmrc.sim import check, pictures
 from openmrc.sim.measures import measures
 from openmrc.sim.reproduce import Row, rows
+from openmrc.sim.results import Results
 from openmrc.sim.run import Progress, run
 from openmrc.sim.scenario import Loss, Record, Scenario
 
@@ -190,9 +191,7 @@ def _figures(
     return measures(results) if summary.delivered == summary.messages else {}
 
 
-def _run(
-    scenario: Scenario, what: str, progress: Callable[[str, Progress], object] | None
-) -> "pictures.Results":
+def _run(scenario: Scenario, what: str, progress: Callable[[str, Progress], object] | None) -> Results:
     check.check(scenario)
     results = run(scenario, None if progress is None else lambda so_far: progress(what, so_far))
     if results.interrupted:
