@@ -102,7 +102,7 @@ def _of_rust(directory: Path) -> Iterator[str]:
         first = " ".join(itertools.takewhile(bool, lines))
         # Code in Markdown is code in reStructuredText with two marks; a link to an item is its name.
         text = re.sub(r"\[?(`[^`]+`)\]?(?:\([^)]*\))?", r"`\1`", first).replace("*", r"\*")
-        text = re.sub(r"(``[^`]+``)(?=\w)", r"\1\\ ", text)
+        text = re.sub(r"(``[^`]+``)(\w?)", lambda code: code[1] + (code[2] and f"\\ {code[2]}"), text)
         yield f"- `{name} <../rust/{library}/index.html>`__: {text}\n"
 
 
