@@ -25,6 +25,7 @@ MUTANTS_DAY     := $(shell echo $$(($$(date +%-j) - 1)))
 VENV    := .venv
 BIN     := $(VENV)/bin
 STAMPS  := .make
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 TARGET  := $(or $(CARGO_TARGET_DIR),target)
 PYTHON_TREES := $(wildcard python tests benches examples crates/python crates/capi docs/conf.py docs/_site)
 # The one interpreter all of cargo builds the extension module against: changing it would rebuild the bindings.
@@ -155,7 +156,7 @@ lock: $(STAMPS)/venv ## renew requirements-dev.lock and Cargo.lock after a chang
 	    --custom-compile-command 'make lock' --output-file requirements-dev.lock pyproject.toml
 	echo 'ixnetwork_restpy>=1.12' | $(BIN)/uv pip compile --quiet --no-deps --generate-hashes --no-annotate \
 	    --custom-compile-command 'make lock' --output-file requirements-judges.lock -
-	printf '%s\n' 'torch>=2.14' numpy matplotlib pytest pytest-timeout expecttest | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+	printf '%s\n' 'torch>=2.14' numpy matplotlib pytest pytest-timeout expecttest accelerate 'transformers>=5' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	    --generate-hashes --no-annotate --custom-compile-command 'make lock' --output-file requirements-torch.lock - pyproject.toml
 	printf '%s\n' 'ziglang>=0.13' 'cargo-zigbuild>=0.20' 'auditwheel>=6.1' 'packaging>=24.2' trove-classifiers | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	    --generate-hashes --no-annotate --custom-compile-command 'make lock' --output-file requirements-wheels.lock -
@@ -282,15 +283,18 @@ $(STAMPS)/docs: requirements-docs.lock $(STAMPS)/venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.lock
 	@touch $@
 
-docs: $(STAMPS)/wheel $(STAMPS)/docs ## renew docs/cli.md, docs/fields.md and the fields of verbs.Device, and build the site: site/index.html
+docs: $(STAMPS)/wheel $(STAMPS)/docs ## renew docs/cli.md, docs/fields.md and the fields of verbs.Device, and build the site: site/index.html, a directory for each version
 	$(BIN)/python -m tests.helpers.device_options
 	$(BIN)/python -m openmrc.cli._options docs/cli.md
 	$(BIN)/python -m openmrc.reference . > docs/fields.md.part && mv docs/fields.md.part docs/fields.md
 	$(MAKE) site
 
-site: $(STAMPS)/wheel $(STAMPS)/docs ## the pages of docs with a search and the reference; a link or name that is none fails
+site: $(STAMPS)/wheel $(STAMPS)/docs ## the pages of docs with a search and the reference; in site/VERSION; a link or name that is none fails
 	$(call say,Site)
-	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet --builder html docs site
+	RUSTDOCFLAGS='-D warnings' cargo doc --locked --quiet --no-deps --workspace
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet --builder html docs site/$(VERSION)
+	rm -rf site/$(VERSION)/rust && cp -r $(TARGET)/doc site/$(VERSION)/rust
+	$(BIN)/python docs/_site/versions.py site
 
 notebooks: $(STAMPS)/wheel $(STAMPS)/docs ## the tutorials as notebooks in site/notebooks/, run; what a page does not show fails
 	$(call say,Notebooks)

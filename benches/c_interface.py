@@ -39,6 +39,38 @@ def ib_write_bw() -> Instrument:
     return Instrument("ib_write_bw", "perftest's ib_write_bw over openmrc, 1 MiB writes", measure)
 
 
+def ib_write_rate(post_list: int) -> Instrument:
+    """``ib_write_bw`` with 2-byte writes, posted in chains of ``post_list``: ``pps`` of messages."""
+
+    def measure(bench: Bench) -> Numbers:
+        seconds = str(max(2, round(2 * bench.seconds)))
+        flags = ("-m", "4096", "-s", "2", "-D", seconds, "-l", str(post_list))
+        return {"pps": _perftest("ib_write_bw", *flags, timeout=2 * float(seconds) + 30)[4] * 1e6}
+
+    return Instrument(
+        f"ib_write_bw-2-l{post_list}",
+        f"perftest's ib_write_bw over openmrc, 2-byte writes in chains of {post_list}",
+        measure,
+    )
+
+
+def spin(api: str, looks: int) -> Instrument:
+    """Half a round trip of 8 bytes, waited for by spinning on memory: ``p50_us`` and ``p99_us``.
+
+    ``api`` is ``verbs`` or ``mrc``. The end polls after each ``looks`` looks at the memory, with 0 hardly.
+    """
+
+    def measure(bench: Bench) -> Numbers:
+        with tempfile.TemporaryDirectory() as directory:
+            program = _c_program(directory, "spin")
+            arguments = [str(program), api, str(bench.iterations), str(looks)]
+            output = run(arguments, 120, OPENMRC_DEVICES=DEVICE)
+        return {key: _number(output, key) for key in ("p50_us", "p99_us")}
+
+    polls = f"polling after {looks} looks" if looks else "without polling"
+    return Instrument(f"spin-{api}-{looks}", f"8 bytes through a flag in memory, {polls} ({api})", measure)
+
+
 def ib_write_lat(size: int) -> Instrument:
     """Debian's ``ib_write_lat``, unmodified, between two local processes: ``p50_us`` and ``p99_us``."""
 

@@ -113,6 +113,9 @@ _WRITE_8192 = instruments.write_bw(
 _WRITE_64 = instruments.write_bw(
     "write-bw-64", "openmrc, 64-byte writes, posted in batches", "--size", "64", *_SPRAY
 )
+_WRITE_2 = instruments.write_bw(
+    "write-bw-2", "openmrc, 2-byte writes, posted in batches", "--size", "2", *_SPRAY
+)
 _LOSS_01 = instruments.write_bw("write-bw-loss-0.1%", "openmrc, 0.1 % loss", *_WRITES, "--loss", "0.001")
 _LOSS_1 = instruments.write_bw("write-bw-loss-1%", "openmrc, 1 % loss", *_WRITES, "--loss", "0.01")
 _DEATH = instruments.plane_death("write-bw-plane-death", "openmrc, one plane of eight goes silent", *_WRITES)
@@ -122,7 +125,11 @@ _RECOVERY = instruments.recovery(cuts=50, ports=10)
 _STATE = instruments.state_per_qp()
 
 _IB_WRITE_BW = c_interface.ib_write_bw()
+_IB_WRITE_RATE = c_interface.ib_write_rate(1)
+_IB_WRITE_RATE_CHAINS = c_interface.ib_write_rate(64)
 _IB_WRITE_LAT = c_interface.ib_write_lat(2)
+_SPIN_VERBS = c_interface.spin("verbs", 100)
+_SPIN_MRC = c_interface.spin("mrc", 100)
 _C_WRITES = c_interface.c_writes()
 _PYTHON_WRITES = c_interface.python_writes()
 _POST_AND_POLL = c_interface.post_and_poll()
@@ -306,6 +313,30 @@ FIGURES: Sequence[Figure] = [
         "C interface: perftest's ib_write_lat, 2 bytes, p50 / write-lat",
         at_most(1.1),
         (_IB_WRITE_LAT, "p50_us"),
+        (_LATENCY, "p50_us"),
+    ),
+    Figure(
+        "C interface: perftest's ib_write_bw, 2-byte messages per second / write-bw",
+        at_least(0.9),
+        (_IB_WRITE_RATE, "pps"),
+        (_WRITE_2, "pps"),
+    ),
+    Figure(
+        "C interface: perftest's ib_write_bw -l 64, 2-byte messages per second / write-bw",
+        at_least(0.9),
+        (_IB_WRITE_RATE_CHAINS, "pps"),
+        (_WRITE_2, "pps"),
+    ),
+    Figure(
+        "C interface: 8 bytes through a flag in memory (verbs), p50 / write-lat",
+        at_most(2),
+        (_SPIN_VERBS, "p50_us"),
+        (_LATENCY, "p50_us"),
+    ),
+    Figure(
+        "C interface: 8 bytes through a flag in memory (mrc.h), p50 / write-lat",
+        at_most(2),
+        (_SPIN_MRC, "p50_us"),
         (_LATENCY, "p50_us"),
     ),
     Figure(

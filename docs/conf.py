@@ -44,6 +44,18 @@ toc_object_entries_show_parents = "hide"
 
 html_theme = "furo"
 html_title = f"openmrc {version}"
+templates_path = ["_site/templates"]
+html_sidebars = {
+    "**": [
+        *(
+            "sidebar/brand.html",
+            "sidebar/search.html",
+            "sidebar/scroll-start.html",
+            "sidebar/navigation.html",
+        ),
+        *("versions.html", "sidebar/scroll-end.html"),
+    ]
+}
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {

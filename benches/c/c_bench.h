@@ -52,7 +52,7 @@ static inline void open_end(struct end *end, uint32_t depth)
 	NEED((end->mr = ibv_reg_mr(end->pd, end->memory, MEMORY, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)));
 	memset(&init, 0, sizeof init);
 	init.send_cq = init.recv_cq = end->cq, init.pd = end->pd;
-	init.cap.max_send_wr = depth, init.cap.max_send_sge = 1;
+	init.cap.max_send_wr = depth, init.cap.max_send_sge = 1, init.cap.max_inline_data = 8;
 	NEED((end->qp = mrc_create_qp(end->mrc, &init)) && mrc_get_qpn(end->qp, &end->qpn) == 0);
 	NEED(ibv_query_gid(end->device, 1, 0, &end->gid) == 0);
 }

@@ -16,6 +16,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+import linked
 from packaging.metadata import Metadata
 
 ROOT = Path(__file__).parents[2]
@@ -25,6 +26,7 @@ LICENCES = {
     *("ISC", "Unlicense", "Unicode-3.0", "Zlib"),
 }
 """Of what is linked in: each lets a program be given on under Apache-2.0."""
+LICENCE_FILES = ["LICENSE", "THIRD-PARTY-LICENSES"]
 BUILT = {
     "_core.abi3.so",
     "lib/libopenmrc.so.0",
@@ -64,9 +66,16 @@ def problems(directory: Path, targets: list[str], glibc: str) -> Iterator[str]:
         yield f"{name} is missing"
     for name in sorted(found - {sdist, *wheels}):
         yield f"{name} is no file of a release of {', '.join(targets)}"
-    for crate, licence in sorted(linked().items()):
-        if not free(licence):
-            yield f"{crate}, which is linked in, has the licence {licence or 'none'}"
+    crates = linked.linked()
+    for crate in crates:
+        if not free(crate.licence):
+            yield f"{crate}, which is linked in, has the licence {crate.licence or 'none'}"
+    for path, contents in (
+        (linked.TEXTS, linked.texts(crates)),
+        (linked.MATERIALS, linked.materials(crates)),
+    ):
+        if path.read_text() != contents:
+            yield f"{path.name} is not that of Cargo.lock: python crates/python/linked.py writes it"
     if sdist in found:
         yield from (f"{sdist}: {what}" for what in _of_sdist(directory / sdist, version))
     for name in sorted(wheels & found):
@@ -88,7 +97,8 @@ def _of_sdist(file: Path, version: str) -> Iterator[str]:
     tracked = {name for name in _tracked() if not re.match(r"crates/(bench|perftest/examples)/", name)}
     package = {name for name in tracked if name.startswith("python/")}
     sources = {name for name in tracked if re.match(r"crates/[^/]+/(src|include|libibverbs)/", name)}
-    needed = {*package, *sources, *("pyproject.toml", "Cargo.toml", "Cargo.lock", "LICENSE", "README.md")}
+    needed = {*package, *sources, *("pyproject.toml", "Cargo.toml", "Cargo.lock", "README.md")}
+    needed |= {*LICENCE_FILES, str(linked.MATERIALS.relative_to(ROOT))}
     yield from (f"{name} is missing" for name in sorted(needed - set(members)))
     yield from (
         f"{name} is not in the repository" for name in sorted(set(members) - _tracked() - {"PKG-INFO"})
@@ -99,16 +109,17 @@ def _of_wheel(file: Path, version: str) -> Iterator[str]:
     info = f"openmrc-{version}.dist-info"
     with zipfile.ZipFile(file) as archive:
         names = {name for name in archive.namelist() if not name.endswith("/")}
+        copies = {f"licenses/{name}": ROOT / name for name in LICENCE_FILES}
+        copies[f"sboms/{linked.MATERIALS.name}"] = linked.MATERIALS
         missing = [
-            name
-            for name in ("METADATA", "licenses/LICENSE", "entry_points.txt")
-            if f"{info}/{name}" not in names
+            name for name in ("METADATA", *copies, "entry_points.txt") if f"{info}/{name}" not in names
         ]
         yield from (f"{info}/{name} is missing" for name in missing)
         if not missing:
             yield from _of_metadata(archive.read(f"{info}/METADATA"), version)
-            if archive.read(f"{info}/licenses/LICENSE") != (ROOT / "LICENSE").read_bytes():
-                yield "its LICENSE is not that of the repository"
+            for name, original in copies.items():
+                if archive.read(f"{info}/{name}") != original.read_bytes():
+                    yield f"its {original.name} is not that of the repository"
             if b"openmrc=openmrc.cli:script" not in archive.read(f"{info}/entry_points.txt").replace(
                 b" ", b""
             ):
@@ -131,13 +142,15 @@ def _of_metadata(text: bytes, version: str) -> Iterator[str]:
         return
     if str(found.version) != version:
         yield f"metadata: version {found.version} is not {version} of Cargo.toml"
-    if found.license_expression != "Apache-2.0" or found.license_files != ["LICENSE"]:
+    if found.license_expression != "Apache-2.0" or found.license_files != LICENCE_FILES:
         yield f"metadata: licence {found.license_expression}, files {found.license_files}"
     if found.description_content_type is None or "markdown" not in found.description_content_type.lower():
-        yield f"metadata: the README is {found.description_content_type}, not Markdown"
+        yield f"metadata: the description is {found.description_content_type}, not Markdown"
     described = found.description or email.message_from_bytes(text).get_payload()
     if "# openmrc" not in str(described):
-        yield "metadata: the README is missing"
+        yield "metadata: the description is missing"
+    for link in re.findall(r"\]\((?!https?://)([^)]*)\)", str(described)):
+        yield f"metadata: the description has a link to {link}, which an index does not have"
     for each in found.classifiers or []:
         if each not in classifiers:
             yield f"metadata: {each!r} is no classifier of the index"
@@ -148,20 +161,6 @@ def free(expression: str) -> bool:
     text = expression.replace("/", " OR ")
     parts = [part.strip("() ") for part in re.split(r"\bAND\b(?![^(]*\))", text)]
     return all(any(each.strip("() ") in LICENCES for each in part.split(" OR ")) for part in parts)
-
-
-def linked() -> dict[str, str]:
-    """The crates of both libraries with their licences."""
-    command = ["cargo", "tree", "--locked", "--edges", "normal", "--prefix", "none", "--format", "{p}\t{l}"]
-    found = {}
-    for crate in ("openmrc-python", "openmrc-capi"):
-        done = subprocess.run(
-            [*command, "--package", crate], cwd=ROOT, capture_output=True, text=True, check=True
-        )
-        for line in done.stdout.splitlines():
-            name, _, licence = line.partition("\t")
-            found[" ".join(name.split()[:2])] = licence.removesuffix(" (*)")
-    return found
 
 
 def _strays(names: object) -> Iterator[str]:

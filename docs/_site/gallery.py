@@ -40,6 +40,7 @@ PICTURES = {
     "train-demo.png": Picture(
         "train-demo --lab --ranks 8 --out {out}", "train-demo.png", root=True, torch=True
     ),
+    "plan-report.png": Picture("docs/_site/report.py {out}", "plan-report.png", browser=True),
     "controller.png": Picture("docs/_site/page.py {out}", "controller.png", browser=True),
 }
 BY_BENCHMARKS = {"sim-growth.png"}

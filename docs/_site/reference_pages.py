@@ -1,9 +1,12 @@
-"""The pages of the reference, written before Sphinx reads its sources: one for each module, one for C.
+"""The pages of the reference, written before Sphinx reads its sources: of each module, of C, of the crates.
 
-They are in docs/reference/, which is no part of the repository.
+They are in docs/reference/, which is no part of the repository. That of the crates leads to the pages that
+`cargo doc` makes.
 """
 
+import itertools
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,8 +51,9 @@ def _write(app: Sphinx) -> None:
     for old in set(out.glob("openmrc.*")) - {out / f"{name}.rst" for name in MODULES}:
         old.unlink()
     _renew(out / "c.rst", "".join(_of_c(source.parent / "crates/capi/include")))
-    pages = "".join(f"   {name}\n" for name in (*MODULES, "c"))
-    title = "Reference: Python and C"
+    _renew(out / "rust.rst", "".join(_of_rust(source.parent / "crates")))
+    pages = "".join(f"   {name}\n" for name in (*MODULES, "c", "rust"))
+    title = "Reference: Python, C and Rust"
     _renew(out / "index.rst", f"{title}\n{'=' * len(title)}\n\n.. toctree::\n   :maxdepth: 1\n\n{pages}")
 
 
@@ -82,6 +86,24 @@ def declarations(header: str) -> Iterator[Declaration]:
         comment = re.sub(r"^ ?/?\*+/? ?|\s*\*/$", "", found["comment"].strip(), flags=re.MULTILINE)
         kind = found["kind"] or "function"
         yield Declaration(kind, found["name"] or found["function"], comment.strip(), found["code"])
+
+
+def _of_rust(directory: Path) -> Iterator[str]:
+    title = "Rust: the crates"
+    yield f"{title}\n{'=' * len(title)}\n\n"
+    yield "The crates are no interface for other programs: they change as the project needs. "
+    yield ":doc:`../architecture` says which may use which.\n\n"
+    for manifest in sorted(directory.glob("*/Cargo.toml")):
+        crate = tomllib.loads(manifest.read_text())
+        name = crate["package"]["name"]
+        library = crate.get("lib", {}).get("name", name.replace("-", "_"))
+        file = manifest.parent / "src/lib.rs"
+        lines = (line.removeprefix("//!").strip() for line in file.read_text().splitlines())
+        first = " ".join(itertools.takewhile(bool, lines))
+        # Code in Markdown is code in reStructuredText with two marks; a link to an item is its name.
+        text = re.sub(r"\[?(`[^`]+`)\]?(?:\([^)]*\))?", r"`\1`", first).replace("*", r"\*")
+        text = re.sub(r"(``[^`]+``)(\w?)", lambda code: code[1] + (code[2] and f"\\ {code[2]}"), text)
+        yield f"- `{name} <../rust/{library}/index.html>`__: {text}\n"
 
 
 def _of_c(directory: Path) -> Iterator[str]:

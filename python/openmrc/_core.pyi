@@ -53,6 +53,7 @@ __all__ = [
     "Simulation",
     "SimulationLogEntry",
     "SimulationPacket",
+    "SimulationPlane",
     "SimulationProgress",
     "SimulationSeries",
     "SimulationStep",
@@ -502,6 +503,23 @@ class SimulationProgress:
         """Data packets sent."""
 
 @final
+class SimulationPlane:
+    """What a plane carries now."""
+
+    @property
+    def to_hosts(self) -> int:
+        """Bytes that switches have sent or queued to hosts since the start of the run, headers included."""
+    @property
+    def waiting(self) -> int:
+        """Bytes that wait in switches."""
+    @property
+    def longest(self) -> int:
+        """Bytes in the longest queue of a switch."""
+    @property
+    def longest_port(self) -> str | None:
+        """The port with that queue; ``None``: nothing waits."""
+
+@final
 class SimulationStep:
     @property
     def pattern(self) -> int: ...
@@ -564,6 +582,7 @@ class Simulation:
     ) -> Self: ...
     def advance(self, events: int) -> bool: ...
     def progress(self) -> SimulationProgress: ...
+    def planes(self) -> list[SimulationPlane]: ...
     def link_number(self, name: str) -> int: ...
     def base_rtt(self) -> int: ...
     def messages(self) -> dict[str, bytes]: ...

@@ -41,6 +41,9 @@ PROGRAMS = [
     "threads",
     "forked",
     "extended",
+    "crowd",
+    "eight",
+    "newer",
 ]
 
 

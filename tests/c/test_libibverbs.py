@@ -10,7 +10,16 @@ import pytest
 
 from openmrc import clibrary
 from tests.helpers.commands import OPENMRC
-from tests.helpers.programs import SOURCES, STRICT, compile_c, need_compiler, need_tool, run, with_device
+from tests.helpers.programs import (
+    SOURCES,
+    STRICT,
+    compile_c,
+    need_compiler,
+    need_tool,
+    program,
+    run,
+    with_device,
+)
 
 
 def real(name):
@@ -66,6 +75,12 @@ def test_every_function_leads_to_the_library():
 def test_a_program_that_loads_verbs_by_name_writes_over_mrc(loader):
     done = run([loader], **clibrary.preloaded(with_device()))
     assert (done.returncode, done.stdout, done.stderr) == (0, "mrc0\n", "")
+
+
+def test_functions_newer_than_the_headers_are_found_under_their_versions(tmp_path):
+    """NCCL asks for `ibv_query_port_speed` under 1.16, perftest is linked to 1.15."""
+    done = run([program(tmp_path, "newer"), "versions"], LD_LIBRARY_PATH=clibrary.library_path())
+    assert done.returncode == 0, done.stderr
 
 
 def test_openmrc_run_is_enough(loader):

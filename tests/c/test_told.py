@@ -59,7 +59,7 @@ def test_a_host_without_devices_is_told_how_to_name_one():
 def test_ports_that_are_all_taken_are_named():
     script = """
 import ctypes, socket, sys
-taken = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(64)]
+taken = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(256)]
 for slot, one in enumerate(taken):
     one.bind(("127.77.77.77", 4791 + slot))
 lib = ctypes.CDLL(sys.argv[1], use_errno=True)
@@ -73,5 +73,5 @@ print(lib.ibv_open_device(device), ctypes.get_errno())
     )
     assert done.stdout == "None 98\n"
     assert done.stderr == (
-        "openmrc: device mrc0: UDP ports 4791 to 4854 are in use: 64 contexts share an address\n"
+        "openmrc: device mrc0: UDP ports 4791 to 5046 are in use: an address has room for 256 contexts\n"
     )

@@ -3,7 +3,6 @@
 import json
 import re
 import signal
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -122,13 +121,17 @@ def test_the_users_own_file_is_sent_and_left_alone(tmp_path):
 
 
 @pytest.fixture
-def started(tmp_path):
+def started(tmp_path, monkeypatch):
     """A demo that is sending, and what there is of its files afterwards besides what there was."""
 
     def files():
-        places = (Path("/dev/shm"), Path(tempfile.gettempdir()))
-        return {path for place in places for path in place.glob("*openmrc*")}
+        return {
+            path for place in ("/dev/shm", tmp_path / "temporary") for path in Path(place).glob("*openmrc*")
+        }
 
+    # Others have temporary files of their own meanwhile.
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     before = files()
     with command("demo", "--size", "1MiB", "-D", 60, "-o", tmp_path / "out", cwd=tmp_path) as demo:
         while not any("Gb/s" in line for line in demo.errors):

@@ -108,7 +108,7 @@ def test_a_report_begins_with_what_the_fabric_is(run, tmp_path):
     assert shown[:2] == [
         "Fabric reference",
         "1,024 hosts with NICs of 800 Gb/s, 8 x 100 Gb/s each, in 8 planes, 2 tiers: 48 switches and "
-        "16,384 cables; 96.4 kW and 5,103,360 USD.",
+        "16,384 cables; 96.4 kW and 5.1 million USD.",
     ]
     assert "reference.yaml, planned for 1,024 hosts." in shown
 

@@ -1,7 +1,8 @@
 """What is checked of a release before somebody uploads it."""
 
-import importlib.util
 import io
+import json
+import re
 import shutil
 import sys
 import tarfile
@@ -16,9 +17,9 @@ pytest.importorskip("packaging")
 if not (ROOT / ".git").exists() or shutil.which("git") is None:
     pytest.skip("needs git and the repository", allow_module_level=True)
 
-SPEC = importlib.util.spec_from_file_location("release", ROOT / "crates/python/release.py")
-release = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(release)
+sys.path.insert(0, str(ROOT / "crates/python"))
+import linked
+import release
 
 VERSION = "0.1.0"
 METADATA = f"""\
@@ -28,6 +29,7 @@ Version: {VERSION}
 Classifier: Typing :: Typed
 License-Expression: Apache-2.0
 License-File: LICENSE
+License-File: THIRD-PARTY-LICENSES
 Requires-Python: >=3.11
 Description-Content-Type: text/markdown; charset=UTF-8; variant=GFM
 
@@ -37,21 +39,27 @@ INFO = f"openmrc-{VERSION}.dist-info"
 WHEEL = f"openmrc-{VERSION}-cp311-abi3-manylinux_2_28_x86_64.whl"
 SDIST = f"openmrc-{VERSION}.tar.gz"
 LICENSE = (ROOT / "LICENSE").read_text()
+CRATE = linked.Crate("crc32fast", "1.5.4", "MIT OR Apache-2.0", ROOT)
 
 
 @pytest.fixture
 def files(monkeypatch):
     """The contents of a wheel and a source distribution in which nothing is wrong."""
     monkeypatch.setitem(sys.modules, "trove_classifiers", SimpleNamespace(classifiers={"Typing :: Typed"}))
-    monkeypatch.setattr(release, "linked", lambda: {"crc32fast 1.5.0": "MIT OR Apache-2.0"})
+    monkeypatch.setattr(linked, "linked", lambda: [CRATE])
+    monkeypatch.setattr(linked, "texts", lambda _: linked.TEXTS.read_text())
+    monkeypatch.setattr(linked, "materials", lambda _: linked.MATERIALS.read_text())
     tracked = release._tracked()
     package = [name.removeprefix("python/") for name in tracked if name.startswith("python/openmrc/")]
     wheel = dict.fromkeys([*package, *(f"openmrc/{name}" for name in release.BUILT)], "")
     wheel[f"{INFO}/METADATA"] = METADATA
     wheel[f"{INFO}/licenses/LICENSE"] = LICENSE
+    wheel[f"{INFO}/licenses/THIRD-PARTY-LICENSES"] = linked.TEXTS.read_text()
+    wheel[f"{INFO}/sboms/openmrc.cdx.json"] = linked.MATERIALS.read_text()
     wheel[f"{INFO}/entry_points.txt"] = "[console_scripts]\nopenmrc = openmrc.cli:script\n"
     sdist = {name: "" for name in tracked if name.startswith(("python/", "crates/"))}
-    sdist |= dict.fromkeys(("pyproject.toml", "Cargo.toml", "Cargo.lock", "LICENSE", "README.md"), "")
+    sdist |= dict.fromkeys(("pyproject.toml", "Cargo.toml", "Cargo.lock", "README.md"), "")
+    sdist |= dict.fromkeys(release.LICENCE_FILES, "")
     return {WHEEL: wheel, SDIST: sdist | {"PKG-INFO": METADATA}}
 
 
@@ -80,11 +88,12 @@ def test_nothing_is_wrong_with_a_release_that_is_complete(files, tmp_path):
     ("old", "new", "says"),
     [
         ("Version: 0.1.0", "Version: 0.1.1", "version 0.1.1 is not 0.1.0"),
-        ("Apache-2.0", "MIT", "licence MIT, files ['LICENSE']"),
-        ("License-File: LICENSE\n", "", "licence Apache-2.0, files None"),
+        ("Apache-2.0", "MIT", "licence MIT, files ['LICENSE', 'THIRD-PARTY-LICENSES']"),
+        ("License-File: LICENSE\n", "", "licence Apache-2.0, files ['THIRD-PARTY-LICENSES']"),
         ("Typing :: Typed", "Typing :: Untyped", "'Typing :: Untyped' is no classifier of the index"),
         ("text/markdown", "text/plain", "not Markdown"),
-        ("# openmrc", "", "the README is missing"),
+        ("# openmrc", "", "the description is missing"),
+        ("# openmrc", "# openmrc\n![demo](docs/demo.png)", "a link to docs/demo.png"),
         (">=3.11", "three", "three"),
     ],
 )
@@ -102,6 +111,9 @@ def test_wrong_metadata_are_found(files, tmp_path, kind, old, new, says):
         (WHEEL, "openmrc/fabric/catalogue.yaml"),
         (WHEEL, "openmrc/lib/libopenmrc.so.0"),
         (WHEEL, f"{INFO}/licenses/LICENSE"),
+        (WHEEL, f"{INFO}/licenses/THIRD-PARTY-LICENSES"),
+        (WHEEL, f"{INFO}/sboms/openmrc.cdx.json"),
+        (SDIST, "crates/python/openmrc.cdx.json"),
         (SDIST, "crates/capi/include/mrc.h"),
         (SDIST, "python/openmrc/py.typed"),
         (SDIST, "Cargo.lock"),
@@ -141,13 +153,25 @@ def test_a_wheel_of_another_name_and_one_that_is_missing_are_found(files, tmp_pa
 )
 def test_of_licences_that_one_may_choose_one_is_enough(licence, free, files, tmp_path, monkeypatch):
     assert release.free(licence) is free
-    monkeypatch.setattr(release, "linked", lambda: {"some 1.0": licence})
+    monkeypatch.setattr(linked, "linked", lambda: [linked.Crate("some", "1.0", licence, ROOT)])
     assert any("some 1.0" in problem for problem in found(tmp_path, files)) is not free
 
 
 def test_all_crates_in_the_libraries_have_such_a_licence():
     if shutil.which("cargo") is None:
         pytest.skip("cargo is not installed")
-    licences = release.linked()
-    assert len(licences) > 40
-    assert [crate for crate, licence in licences.items() if not release.free(licence)] == []
+    crates = linked.linked()
+    assert len(crates) > 40
+    assert [crate for crate in crates if not release.free(crate.licence)] == []
+    assert linked.TEXTS.read_text() == linked.texts(crates)
+    assert linked.MATERIALS.read_text() == linked.materials(crates)
+
+
+def test_the_bill_of_materials_names_every_crate_of_both_libraries():
+    found = json.loads(linked.MATERIALS.read_text())
+    references = [each["bom-ref"] for each in found["components"]]
+    assert len(set(references)) == len(references) > 40
+    assert {each["name"] for each in found["components"]} > {"libc", "pyo3", "toml", "parking_lot"}
+    assert all(re.fullmatch("[0-9a-f]{64}", each["hashes"][0]["content"]) for each in found["components"])
+    assert found["dependencies"][0]["dependsOn"] == references
+    assert str(ROOT) not in linked.MATERIALS.read_text()

@@ -81,3 +81,8 @@ def test_the_command_takes_the_engine(capsys):
     assert "flow: no packets, no queues" in capsys.readouterr().out
     assert main(["simulate", "--engine", "flow", "--threads", "2"]) != 0
     assert "threads: the flow engine runs in one thread" in capsys.readouterr().err
+    assert main(["simulate", "--engine", "fluid"]) == 2
+    assert capsys.readouterr().err == (
+        "error: Invalid value for '--engine': 'fluid' is not one of 'packets', 'flow'; "
+        "see `openmrc simulate --help`\n"
+    )

@@ -34,6 +34,24 @@ def test_the_example_trains_over_mrc():
     assert losses[-1] < losses[0] / 2
 
 
+def test_accelerate_takes_a_group_that_was_made_by_name():
+    pytest.importorskip("accelerate")
+    printed = torchrun("with_accelerate.py", directory="train")
+    losses = [float(loss) for loss in re.findall(r"^epoch \d+: loss ([\d.]+)$", printed, re.MULTILINE)]
+    assert len(losses) == 8
+    assert losses[-1] < losses[0] / 10
+    assert printed.endswith("mrc: rank 0, rank 1\n")
+
+
+def test_the_trainer_of_transformers_does_too():
+    pytest.importorskip("transformers")
+    found = re.search(
+        r"^mrc: loss ([\d.]+), then ([\d.]+)$", torchrun("with_trainer.py", directory="train"), re.MULTILINE
+    )
+    assert found is not None
+    assert float(found[2]) < float(found[1])
+
+
 def test_the_script_for_nccl_checks_what_it_measures():
     printed = torchrun("collectives.py", "--backend", "gloo", "--most", "65536", directory="nccl")
     rows = re.findall(r"^ *(\w+) +(\d+) bytes +([\d.]+) GB/s  right$", printed, re.MULTILINE)

@@ -160,6 +160,26 @@ def test_an_interface_that_is_down_is_waited_for_and_one_that_is_removed_ends_it
     assert remarks.splitlines()[-1] == "error: interface p0 is gone"
 
 
+@needs_root
+def test_a_tag_that_the_kernel_takes_out_of_a_frame_is_shown(loopback):
+    run(["ip", "-n", loopback, "link", "add", "p0", "type", "veth", "peer", "p1"])
+    for name in ("p0", "p1"):
+        run(["ip", "-n", loopback, "link", "set", name, "up"])
+    tagged = WRITE.to_bytes(src="2001:db8::1", dst="2001:db8::2", ethernet=wire.Ethernet(vlan=0x2064))
+    with entered(loopback):
+        capture = LiveCapture("p0")
+    with capture, sender(loopback, "p1") as frames:
+        for data in (tagged, DATA):
+            frames.send(data)
+        found = []
+        while len(found) < 2:
+            frame = next(capture)
+            if frame.packet == WRITE:
+                found.append(frame)
+    assert [frame.ethernet.vlan for frame in found] == [0x2064, None]
+    assert [frame.wire_len for frame in found] == [len(tagged), len(DATA)]
+
+
 def test_without_the_privilege_it_says_so_in_one_line():
     libc = ctypes.CDLL(None)
 

@@ -21,7 +21,9 @@
 	DO(ibv_qp_to_qp_ex) DO(ibv_reg_mr_iova) DO(ibv_reg_mr_iova2) DO(ibv_get_device_index) DO(ibv_import_device) \
 	DO(ibv_import_mr) DO(ibv_import_pd) DO(ibv_query_ece) DO(ibv_set_ece) DO(ibv_unimport_mr) DO(ibv_unimport_pd) \
 	DO(_ibv_query_gid_ex) DO(_ibv_query_gid_table) DO(ibv_reg_dmabuf_mr) DO(ibv_import_dm) \
-	DO(ibv_is_fork_initialized) DO(ibv_unimport_dm) DO(ibv_query_qp_data_in_order) DO(ibv_query_gid_type)
+	DO(ibv_is_fork_initialized) DO(ibv_unimport_dm) DO(ibv_query_qp_data_in_order) DO(ibv_query_gid_type) \
+	DO(ibv_alloc_dmah) DO(ibv_dealloc_dmah) DO(ibv_reg_mr_ex) DO(ibv_dm_export_dmabuf_fd) DO(ibv_query_port_speed) \
+	DO(ibv_alloc_buf) DO(ibv_free_buf) DO(ibv_reg_buf_mr)
 
 /* Functions that were there before version 1.1, whose structures had other layouts. Such a program is told that there
  * are no devices, so it reaches none of the others. */

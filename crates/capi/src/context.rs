@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use openmrc_nic as nic;
+use openmrc_nic::{self as nic, PortState};
 use openmrc_transport::Fatal;
 use parking_lot::Mutex;
 
@@ -22,9 +22,6 @@ use crate::registry::Registry;
 use crate::told;
 
 pub static CONTEXTS: Registry<Context> = Registry::new();
-
-/// The slot is the upper six bits of a queue pair's number.
-const SLOT_SHIFT: u32 = 18;
 
 /// Port events that wait for a program that does not take them.
 const MOST_PORT_EVENTS: usize = 1024;
@@ -202,7 +199,7 @@ impl Context {
             ));
             return Err(EINVAL);
         };
-        let udp_port = self.base_port + (qp_num >> SLOT_SHIFT) as u16;
+        let udp_port = self.base_port.saturating_add(nic::number_slot_of(qp_num).into());
         Ok(planes.into_iter().map(|addr| SocketAddr::new(addr, udp_port)).collect())
     }
 
@@ -215,7 +212,7 @@ impl Context {
     /// What a port reports.
     pub fn port_attributes(&self, port_num: u8) -> Result<IbvPortAttr> {
         let plane = self.plane(port_num.into())?;
-        let up = self.nic.port_states()?.get(plane).is_some_and(|port| port.admin_up && port.link_up);
+        let up = self.nic.port_states()?.get(plane).is_some_and(PortState::is_up);
         let (active_width, active_speed) = self.device.width_and_speed();
         Ok(IbvPortAttr {
             state: if up { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN },

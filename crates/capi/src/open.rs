@@ -17,12 +17,12 @@ use crate::ev_events::EvQueues;
 use crate::{process, told};
 
 /// Devices that share an address differ in their UDP port: base port + slot.
-const SLOTS: u8 = 64;
+const LAST_SLOT: u8 = u8::MAX;
 
 /// Opens a device; the address of its public part.
 ///
 /// # Errors
-/// The kernel's; EADDRINUSE if 64 processes have opened it.
+/// The kernel's; EADDRINUSE if 256 contexts share its addresses.
 pub fn open(device: &'static Device) -> Result<*mut IbvContext> {
     process::check()?;
     process::opens(report_fatal);
@@ -64,7 +64,7 @@ pub fn open(device: &'static Device) -> Result<*mut IbvContext> {
 /// Takes the first free slot.
 fn open_nic(device: &Device) -> Result<(nic::Context, u16)> {
     let base = device.description.config.ports[0].udp_port;
-    for slot in 0..SLOTS {
+    for slot in 0..=LAST_SLOT {
         let mut config = device.description.config.clone();
         let Some(udp_port) = base.checked_add(u16::from(slot)) else { break };
         config.ports.iter_mut().for_each(|port| port.udp_port = udp_port);
@@ -90,8 +90,9 @@ fn open_nic(device: &Device) -> Result<(nic::Context, u16)> {
         }
     }
     let all = format!(
-        "UDP ports {base} to {} are in use: 64 contexts share an address",
-        base + u16::from(SLOTS - 1)
+        "UDP ports {base} to {} are in use: an address has room for {} contexts",
+        base.saturating_add(LAST_SLOT.into()),
+        u16::from(LAST_SLOT) + 1
     );
     told::once(format!("device {}: {all}", device.name()));
     Err(Errno(libc::EADDRINUSE))

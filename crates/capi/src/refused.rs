@@ -40,12 +40,13 @@ refuse! {
     c_int, e0:
         ibv_resize_cq ibv_modify_srq ibv_query_srq ibv_attach_mcast ibv_detach_mcast ibv_resolve_eth_l2_from_gid,
     silently:
-        ibv_destroy_srq ibv_destroy_ah ibv_set_ece ibv_query_ece;
+        ibv_destroy_srq ibv_destroy_ah ibv_set_ece ibv_query_ece ibv_dealloc_dmah;
     c_int, m1:
-        ibv_rereg_mr ibv_init_ah_from_wc,
+        ibv_rereg_mr ibv_init_ah_from_wc ibv_dm_export_dmabuf_fd,
     silently: ;
     *mut c_void, pointer:
-        ibv_create_srq ibv_create_ah ibv_create_ah_from_wc ibv_import_device ibv_import_pd ibv_import_mr ibv_import_dm,
+        ibv_create_srq ibv_create_ah ibv_create_ah_from_wc ibv_import_device ibv_import_pd ibv_import_mr ibv_import_dm
+        ibv_alloc_dmah ibv_alloc_buf ibv_reg_buf_mr,
     silently:
         ibv_reg_dmabuf_mr mlx5dv_reg_dmabuf_mr;
 }
@@ -53,13 +54,13 @@ refuse! {
 /// Functions that have nothing to do.
 macro_rules! nothing {
     ($($name:ident)*) => {$(
-        /// Nothing was imported.
+        /// Nothing was imported or allocated.
         #[unsafe(no_mangle)]
         pub extern "C" fn $name() {}
     )*};
 }
 
-nothing! { ibv_unimport_pd ibv_unimport_mr ibv_unimport_dm }
+nothing! { ibv_unimport_pd ibv_unimport_mr ibv_unimport_dm ibv_free_buf }
 
 /// A plugin expects this of the library that it is linked to.
 #[unsafe(no_mangle)]

@@ -7,6 +7,7 @@ mod setting;
 use std::net::{IpAddr, Ipv4Addr};
 
 use openmrc_transport::mrc::{DEFAULT_ROTATION_TURNS, RequestorOptions, ResponderOptions};
+use openmrc_transport::node::Numbers;
 use openmrc_transport::presets::software;
 use openmrc_wire::{Entropy, Ev, EvFormat, ROCE_PORT};
 
@@ -175,9 +176,14 @@ pub struct DeviceConfig {
     /// and the engine's thread stands aside until they stop. Default off: programs that want it call
     /// [`crate::Context::polling`].
     pub callers_drive: bool,
-    /// The upper 6 bits of all queue pair numbers, 0 to 63, for devices that share their addresses and differ in their
+    /// The upper 8 bits of all queue pair numbers, for devices that share their addresses and differ in their
     /// UDP ports. Default none.
     pub number_slot: Option<u8>,
+}
+
+/// The [`DeviceConfig::number_slot`] of the device that has this queue pair.
+pub const fn number_slot_of(qp_num: u32) -> u8 {
+    Numbers::prefix_of(qp_num)
 }
 
 impl Default for DeviceConfig {

@@ -55,6 +55,13 @@ pub struct PortState {
     pub receive_buffer: usize,
 }
 
+impl PortState {
+    /// Packets can leave and arrive.
+    pub fn is_up(&self) -> bool {
+        self.admin_up && self.link_up
+    }
+}
+
 impl Context {
     pub(crate) fn open(config: &DeviceConfig) -> Result<Self> {
         let driver = Driver::open(config)?;

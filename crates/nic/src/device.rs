@@ -86,9 +86,6 @@ impl DeviceConfig {
                 self.choices.responder.wimm_nak_syndrome
             ));
         }
-        if let Some(slot @ 64..) = self.number_slot {
-            return fail(format!("number_slot must be 0 to 63, not {slot}"));
-        }
         Ok(())
     }
 }

@@ -67,7 +67,7 @@ pub use completion::{Completion, Opcode, Status};
 pub use completion_ring::Notify;
 pub use config::{
     DEFAULT_UDP_PORT, DEVICE_OPTIONS, DeviceConfig, EndpointConfig, EntropyConfig, EpOps, NetworkConfig,
-    PortConfig, QpChoices, SackConfig, Setting, SocketConfig, ThreadConfig,
+    PortConfig, QpChoices, SackConfig, Setting, SocketConfig, ThreadConfig, number_slot_of,
 };
 pub use context::{Context, PortState, ProbeResult};
 pub use cq::CompletionQueue;

@@ -31,4 +31,4 @@ mod threads;
 mod world;
 
 pub use record::{CaptureBuffer, Captured, LogEvent, Recorder};
-pub use world::World;
+pub use world::{PlaneNow, World};

@@ -254,10 +254,44 @@ impl World {
         self.partitions[0].hosts.common.posts.ends(connection)
     }
 
+    /// The planes as they are now, for those who watch a run. It reads every port.
+    pub fn planes(&self) -> Vec<PlaneNow> {
+        let (now, hosts) = (self.end(), self.layout.hosts());
+        let mut planes = vec![PlaneNow::default(); self.layout.planes as usize];
+        for port in self.layout.host_ports..self.layout.ports() as u32 {
+            let Some(switch) = self.layout.fabric.switch_at(self.layout.owner(port) - hosts) else {
+                continue;
+            };
+            let (plane, fabric) = (&mut planes[switch.plane as usize], self.fabric_of(port));
+            let backlog = fabric.backlog(port, now);
+            plane.waiting += backlog;
+            if backlog > plane.longest {
+                (plane.longest, plane.longest_port) = (backlog, port);
+            }
+            if fabric.is_last_hop(port) {
+                plane.to_hosts += fabric.accepted(port);
+            }
+        }
+        planes
+    }
+
     /// The network it runs on.
     pub fn config(&self) -> &NetworkConfig {
         &self.config
     }
+}
+
+/// What a plane carries now.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct PlaneNow {
+    /// Bytes that the last switches have sent or queued to hosts since the start of the run, headers included.
+    pub to_hosts: u64,
+    /// Bytes that wait in switches.
+    pub waiting: u64,
+    /// Bytes in the longest queue of a switch.
+    pub longest: u64,
+    /// The port with that queue, if there is one.
+    pub longest_port: u32,
 }
 
 impl PortView for World {

@@ -171,7 +171,7 @@ def run(command: Callable[[], object]) -> int:
 
 def _usage_error(error: typer.TyperException) -> int:
     context = getattr(error, "ctx", None)
-    message = error.format_message()
+    message = error.format_message().replace(": Value error, ", ": ")  # pydantic's words
     if type(error).__name__ == "NoArgsIsHelpError":
         # The message is the help text.
         if message:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from openmrc.cli import _common, _complete
-from openmrc.cli._simulation import progress
+from openmrc.cli._simulation import check_outputs, progress
 
 if TYPE_CHECKING:
     from openmrc.sim.reproduce import Outcome
@@ -37,6 +37,16 @@ def reproduce(
             " Empty it when the program has changed.",
         ),
     ] = None,
+    figure: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Draw this figure of the paper from our runs, such as 16 or 9c."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="FILE.png", help="With --figure: the picture. Default figure-NAME.png."
+        ),
+    ] = None,
     json: _common.JsonOption = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
 ) -> None:
@@ -47,6 +57,11 @@ def reproduce(
     from openmrc.sim import published_page
     from openmrc.sim import reproduce as published
 
+    if figure is not None:
+        _draw(figure, out or Path(f"figure-{figure}.png"))
+        return
+    if out is not None:
+        raise typer.BadParameter("--out: only with --figure")
     if json and markdown:
         raise typer.BadParameter("--json and --markdown: one of them")
     rows = published.rows(only or ())
@@ -74,6 +89,15 @@ def reproduce(
         raise typer.Exit(_common.EXIT_INTERRUPTED)
     if not all(outcome.agrees for outcome in outcomes):
         raise typer.Exit(_common.EXIT_FAILURE)
+
+
+def _draw(figure: str, out: Path) -> None:
+    from openmrc.sim import paper
+
+    check_outputs([out], [])
+    with progress() as advance:
+        paper.draw(figure, out, progress=lambda name, so_far: advance(so_far, name))
+    _common.console(stderr=True).print(f"wrote {out}")
 
 
 def _as_dict(outcome: "Outcome", full: bool) -> dict[str, Any]:

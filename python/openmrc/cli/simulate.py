@@ -79,6 +79,10 @@ def simulate(
             "--snaplen", help="Bytes kept of each packet captured. Default: all headers.", **_values.size()
         ),
     ] = None,
+    live: Annotated[
+        bool,
+        typer.Option("--live", help="Show goodput and queues of every plane while it runs, on a terminal."),
+    ] = False,
     schema: Annotated[bool, _common.schema_option("scenario")] = False,
     json: _common.JsonOption = False,
 ) -> None:
@@ -127,9 +131,18 @@ def simulate(
         drawing.require()
     if parquet:
         results_module.require_arrow()
+    terminal = _common.console(stderr=True)
+    if live and scenario.engine == "flow":
+        raise ArgumentError("--live: the flow engine has no queues; see the progress without it")
     began = perf_counter()
-    with contents_of(file), progress() as advance:
-        results = sim.run(scenario, advance, capture=capture)
+    if live and terminal.is_terminal:
+        from openmrc.cli._live import Live
+
+        with contents_of(file), Live(terminal) as watch:
+            results = sim.run(scenario, watch=watch, capture=capture)
+    else:
+        with contents_of(file), progress() as advance:
+            results = sim.run(scenario, advance, capture=capture)
     seconds = perf_counter() - began
     if json:
         _common.print_json({**results.to_dict(), "wall_seconds": seconds})

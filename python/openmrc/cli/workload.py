@@ -387,6 +387,7 @@ def _print_where(done: "StepResults") -> None:
     if path:
         rows = [[what, _ms(us), f"{us / done.step_us:.1%}"] for what, us in path.items()]
         _common.print_table(["critical path", "ms", "of the step"], rows[:_SHOWN])
+        _say_rest(len(rows))
     found = operations(done.times)
     if found:
         _common.print_table(
@@ -397,11 +398,17 @@ def _print_where(done: "StepResults") -> None:
                 for row in found[:_SHOWN]
             ],
         )
+        _say_rest(len(found))
     for waited in waited_for(done.times)[:1]:
         _common.console().print(
             f"most was waited for rank {waited.rank}: {_ms(waited.us)} ms by all others in"
             f" {waited.count:,} operations"
         )
+
+
+def _say_rest(rows: int) -> None:
+    if rows > _SHOWN:
+        _common.console().print(f"and {rows - _SHOWN} more rows; --json has all")
 
 
 def _load(file: Path, gpus: int | None) -> "Workload":

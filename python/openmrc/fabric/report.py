@@ -44,8 +44,8 @@ def sentence(plan: Plan) -> str:
         f"{asked.links:,} cables"
     )
     needs = [
-        *([f"{_kw(asked.watts)} kW"] if asked.watts is not None else []),
-        *([f"{_money(asked.price)} {plan.currency}"] if asked.price is not None else []),
+        *([_power(asked.watts)] if asked.watts is not None else []),
+        *([_cost(asked.price, plan.currency)] if asked.price is not None else []),
     ]
     return f"{text}; {' and '.join(needs)}." if needs else f"{text}."
 
@@ -54,8 +54,8 @@ def facts(plan: Plan) -> list[tuple[str, str]]:
     """What is asked first of a fabric: name and value of each figure, with its unit."""
     asked = plan.asked
 
-    def known(text: str, unit: str = "") -> str:
-        return "unknown" if text == UNKNOWN else f"{text} {unit}".strip()
+    def known(text: str) -> str:
+        return "unknown" if text == UNKNOWN else text
 
     return [
         ("hosts", f"{asked.hosts:,}"),
@@ -63,9 +63,9 @@ def facts(plan: Plan) -> list[tuple[str, str]]:
         ("switches", f"{asked.switches:,}"),
         ("cables", f"{asked.links:,}"),
         ("transceivers", known(_count(asked.modules))),
-        ("bandwidth of all links", _rate(asked.optics_bandwidth)),
-        ("power, without hosts", known(_kw(asked.watts), "kW")),
-        ("cost, without hosts", known(_money(asked.price), plan.currency)),
+        ("bandwidth of all links", _rate(float(f"{asked.optics_bandwidth:.4g}"))),
+        ("power, without hosts", known(_power(asked.watts))),
+        ("cost, without hosts", known(_cost(asked.price, plan.currency))),
         ("hosts under a T0", f"{asked.hosts_per_t0:,}"),
         ("paths between far hosts", f"{asked.paths_far:,}"),
         ("longest path", _switches(asked.longest_path)),
@@ -325,6 +325,18 @@ def _count(value: int | None) -> str:
 
 def _kw(watts: float | None) -> str:
     return UNKNOWN if watts is None else f"{watts / 1000:,.1f}"
+
+
+def _power(watts: float | None) -> str:
+    if watts is None:
+        return UNKNOWN
+    return f"{watts / 1e6:,.1f} MW" if watts >= 1e6 else f"{_kw(watts)} kW"
+
+
+def _cost(amount: float | None, currency: str) -> str:
+    if amount is None:
+        return UNKNOWN
+    return f"{amount / 1e6:,.1f} million {currency}" if amount >= 1e6 else f"{_money(amount)} {currency}"
 
 
 def _money(amount: float | None) -> str:

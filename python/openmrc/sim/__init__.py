@@ -17,7 +17,7 @@ from openmrc.sim.collectives import CollectiveStep, CollectiveTime
 from openmrc.sim.compare import Comparison, compare
 from openmrc.sim.custom import Congestion, PathSelector
 from openmrc.sim.results import LogEvent, Results, Series, Step, Summary
-from openmrc.sim.run import Progress, run
+from openmrc.sim.run import PlaneNow, Progress, run
 from openmrc.sim.scenario import (
     Adaptive,
     AllToAll,
@@ -83,6 +83,7 @@ __all__ = [
     "PathSelector",
     "Permutation",
     "Pfc",
+    "PlaneNow",
     "Progress",
     "RandomFailures",
     "RandomTraffic",

@@ -17,17 +17,20 @@ _MINUTE_US = 60e6
 def measures(results: Results) -> dict[str, float]:
     """Every figure that these results allow.
 
-    Always: ``goodput_gbps``, ``last_us``, ``median_us``, ``line_gbps`` (rate of a host's ports together),
-    ``failed``, ``lost_per_host`` (packets dropped), ``lost_per_connection`` (data packets that queue pairs
-    missed). Where the scenario says how many hosts a T0 has: ``lost_per_crossing``, the same over the
-    connections between different T0s. Of an all-reduce ``bus_gbps``, as nccl-tests counts it, 0 if it did not
-    finish. Of training ``step_us``, the mean of the steps, and ``last_step_us``, 0 if the last has no end. Of
-    pattern K ``goodputK_gbps`` and ``evenK`` (first to last completion).
+    Always: ``goodput_gbps``, and ``goodput_per_host_gbps`` of hosts that send; ``last_us``,
+    ``median_us``, ``line_gbps`` (rate of a host's ports together), ``failed``, ``lost_per_host`` (packets
+    dropped), ``lost_per_connection`` (data packets that queue pairs missed). Where the scenario says how
+    many hosts a T0 has: ``lost_per_crossing``, the same over the connections between different T0s. Of an
+    all-reduce ``bus_gbps``, as nccl-tests counts it, 0 if it did not finish. Of training ``step_us``, the
+    mean of the steps, and ``last_step_us``, 0 if the last has no end. Of pattern K ``goodputK_gbps``,
+    ``evenK`` (first to last completion) and ``slowestK_gbps``, the rate of its slowest message.
 
     With a time series: ``first_minute_lost_per_crossing``, of the first minute only;
     ``late_losses_per_host_s``, packets that queue pairs missed after the first minute, per host and second;
     ``worstK_gbps``, the goodput of pattern K in the worst tenth of its time; the goodput ``before_gbps``,
     ``during_gbps`` and ``after_gbps`` the faults, and ``final_gbps`` after the last of them has begun;
+    ``affected_share``, of the connections between different T0s, those that have condemned a path over what
+    is impaired by name, and ``lost_per_affected``, the data packets that queue pairs missed for each of them;
     ``recover_us``, from the last repair until the goodput is 95 % of that before; ``bypass_us``, from the
     first fault until the last queue pair has condemned its paths over the links that are impaired by name.
     """
@@ -37,6 +40,7 @@ def measures(results: Results) -> dict[str, float]:
     pairs = set(zip(results.columns["src"], results.columns["dst"], strict=True))
     figures: dict[str, float | None] = {
         "goodput_gbps": _giga(summary.goodput_bps),
+        "goodput_per_host_gbps": _giga(_per_sender(results, summary.goodput_bps)),
         "median_us": summary.median_us,
         "last_us": summary.last_us,
         "line_gbps": topology.planes * topology.port_rate / 1e9,
@@ -61,6 +65,7 @@ def measures(results: Results) -> dict[str, float]:
         figures[f"goodput{number}_gbps"] = _giga(own.goodput_bps)
         if own.first_us is not None and own.last_us:
             figures[f"even{number}"] = own.first_us / own.last_us
+        figures[f"slowest{number}_gbps"] = _slowest(results, number)
     if results.series is not None:
         figures.update(_over_time(results))
     return {name: value for name, value in figures.items() if value is not None}
@@ -73,6 +78,34 @@ def _crossing(results: Results) -> int:
         return 0
     pairs = set(zip(results.columns["src"], results.columns["dst"], strict=True))
     return sum(src // below != dst // below for src, dst in pairs)
+
+
+def _per_sender(results: Results, goodput_bps: float | None) -> float | None:
+    return None if goodput_bps is None else goodput_bps / len(set(results.columns["src"]))
+
+
+def _slowest(results: Results, pattern: int) -> float:
+    """The rate of a pattern's slowest message, Gb/s; 0 if one was not delivered."""
+    columns = results.columns
+    rates = [
+        0.0 if delivered == NEVER else size * 8e3 / max(1, delivered - posted)
+        for of, size, posted, delivered in zip(
+            columns["pattern"], columns["bytes"], columns["posted_ps"], columns["delivered_ps"], strict=True
+        )
+        if of == pattern
+    ]
+    return min(rates, default=0.0)
+
+
+def _affected(results: Results) -> set[tuple[int | None, int | None]]:
+    """Ends of the queue pairs that have condemned a path over what is impaired by name."""
+    impaired = {event.where for event in results.log if event.kind in IMPAIRED}
+    places_of = _places_of_paths(results)
+    return {
+        (event.host, event.peer)
+        for event in results.log
+        if event.kind == "ev-bad" and (places_of is None or not impaired.isdisjoint(places_of(event)))
+    }
 
 
 def _giga(value: float | None) -> float | None:
@@ -121,6 +154,13 @@ def _over_time(results: Results) -> dict[str, float]:
             back = np.flatnonzero((times > last) & (smooth >= 0.95 * figures["before_gbps"]))
             figures["recover_us"] = float(times[back[0]] - last) if len(back) else math.inf
         figures["bypass_us"] = _bypass(results, broken[0])
+        # A receiver looks for a way back too, and condemns paths of its own.
+        connected = set(zip(results.columns["src"], results.columns["dst"], strict=True))
+        affected = len(_affected(results) & connected)
+        if crossing:
+            figures["affected_share"] = affected / crossing
+        if affected:
+            figures["lost_per_affected"] = float(missed[-1]) / affected
     return figures
 
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from openmrc.sim import paper
 from openmrc.sim.reproduce import Bounds, Claim, Outcome, Swept, Verdict
 from openmrc.sim.text import count
 
@@ -11,6 +12,7 @@ HEAD = """\
 
 What has been published of MRC (arXiv 2605.04333), simulated. `make truth` writes this page; the rows with
 their bounds are in [scenarios/published](../scenarios/published). Every number of ours is a simulation's.
+The pictures are of one seed; `openmrc reproduce --figure 9c` draws one.
 
 A claim **agrees** only if its interval lies within bounds that were written down before the run: the smallest
 and the largest value over the seeds, or the 95 % confidence interval of the mean where the page says *mean*.
@@ -47,6 +49,8 @@ def section(outcome: Outcome, *, full: bool = False) -> Iterator[str]:
     scaled = f"  \nScaled: {row.scaled}." if row.scaled and not (full and row.full) else ""
     chosen = f"  \nChosen, as the paper leaves it open: {'; '.join(row.chosen)}." if row.chosen else ""
     yield f"Published: {row.published}.{scaled}{chosen}\n"
+    for name in paper.figures_of(row.row):
+        yield f"![Figure {name} of the paper, from our runs](images/published-{name}.png)\n"
     yield "| claim | ours | interval | bounds | verdict |"
     yield "|---|---|---|---|---|"
     for verdict in outcome.verdicts:

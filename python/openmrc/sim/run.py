@@ -21,14 +21,22 @@ _EVENTS_PER_STEP_OF_FLOWS = 100
 """The same at flow level, where an event may share out hundreds of flows anew."""
 
 
+_EVENTS_PER_STEP_WATCHED = 200_000
+"""The same if somebody watches: many times a second."""
+
+
 Progress = _core.SimulationProgress
 """How far a run has come."""
+
+PlaneNow = _core.SimulationPlane
+"""What a plane carries at a moment of a run."""
 
 
 def run(
     scenario: Scenario,
     progress: Callable[[Progress], object] | None = None,
     *,
+    watch: Callable[[Progress, Callable[[], list[PlaneNow]]], object] | None = None,
     capture: Path | str | None = None,
     path_selector: Callable[[Sequence[int], int], PathSelector] | None = None,
     congestion: Callable[[int, int, int], Congestion] | None = None,
@@ -41,6 +49,8 @@ def run(
     Args:
         scenario: What to run.
         progress: Called now and then with how far the run has come.
+        watch: Called more often, with how far the run has come and a function that reads what the planes
+            carry now, which looks at every port; none at flow level.
         capture: The file for the packets that ``scenario.record.capture`` asks for, in pcapng format.
         path_selector: A class of your own in place of MRC's EV states or UET's load balancing
             (:mod:`openmrc.sim.custom`); slower, and in one thread only. Default: the one that the
@@ -67,6 +77,8 @@ def run(
     step = _EVENTS_PER_STEP_IN_PYTHON if in_python else _EVENTS_PER_STEP
     if scenario.engine == "flow":
         step = _EVENTS_PER_STEP_OF_FLOWS
+    if watch is not None:
+        step = min(step, _EVENTS_PER_STEP_WATCHED)
     file = CaptureFile(Path(capture), scenario, simulation) if capture is not None else None
     interrupted = False
     try:
@@ -77,6 +89,8 @@ def run(
                 file.write()
             if progress is not None:
                 progress(simulation.progress())
+            if watch is not None:
+                watch(simulation.progress(), simulation.planes)
     except KeyboardInterrupt:
         interrupted = True
     except BaseException:

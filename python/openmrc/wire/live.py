@@ -21,7 +21,10 @@ from openmrc.wire.layers import DSCP, UDP_PORTS, DscpMap
 
 # linux/if_ether.h, linux/if_packet.h, asm-generic/socket.h
 _ETH_P_ALL = 3
-_SOL_PACKET, _PACKET_STATISTICS, _PACKET_VNET_HDR = 263, 6, 15
+_SOL_PACKET, _PACKET_STATISTICS, _PACKET_AUXDATA, _PACKET_VNET_HDR = 263, 6, 8, 15
+# tpacket_auxdata: status, lengths and offsets, the 802.1Q tag that the kernel took out, and its type.
+_AUXDATA = struct.Struct("=I4x4x2x2xHH")
+_VLAN_VALID, _VLAN_TPID_VALID = 1 << 4, 1 << 6
 _PACKET_OUTGOING = 4
 _SO_RCVBUFFORCE, _SO_TIMESTAMPNS = 33, 35
 # linux/virtio_net.h: flags, type, header length, segment size, start and offset of the checksum.
@@ -39,6 +42,9 @@ _LINKTYPES = {
 }
 """By hardware type; tunnels have no header of a link."""
 _VLAN = (b"\x81\x00", b"\x88\xa8")
+_ETH_P_8021Q = 0x8100
+_ADDRESSES = 12
+"""Bytes of an Ethernet header before the tag."""
 _BUFFER = 64 << 20
 """Bytes that may wait in the kernel: about 10,000 packets of 4 KiB with the kernel's share."""
 _MOST = 1 << 18
@@ -94,6 +100,7 @@ class LiveCapture(Closable):
             raise PrivilegeError("live packets need root or CAP_NET_RAW") from None
         except OSError as error:
             raise DeviceError(error.errno, f"no packet socket: {error.strerror}") from None
+        self._ancillary = socket.CMSG_SPACE(16) + socket.CMSG_SPACE(_AUXDATA.size)
         self._wake, self._woken = socket.socketpair()
         try:
             self._prepare()
@@ -108,6 +115,7 @@ class LiveCapture(Closable):
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER)
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         self._socket.setsockopt(_SOL_PACKET, _PACKET_VNET_HDR, 1)
+        self._socket.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)
         self._socket.bind(("" if self.interface == ANY else self.interface, _ETH_P_ALL))
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
@@ -158,7 +166,7 @@ class LiveCapture(Closable):
     def _receive(self) -> None:
         """Takes one piece from the kernel, or waits for one."""
         try:
-            piece, ancillary, _, address = self._socket.recvmsg(_MOST, socket.CMSG_SPACE(16))
+            piece, ancillary, _, address = self._socket.recvmsg(_MOST, self._ancillary)
         except BlockingIOError:
             if self._until_ns is not None:
                 self._ended = True
@@ -182,7 +190,10 @@ class LiveCapture(Closable):
             self.unknown += 1
             return
         time_ns = _time(ancillary)
-        self._waiting.extend((time_ns, linktype, data) for data in cut(piece, linktype))
+        tag = _tag(ancillary) if linktype == LinkType.ETHERNET else b""
+        self._waiting.extend(
+            (time_ns, linktype, data[:_ADDRESSES] + tag + data[_ADDRESSES:]) for data in cut(piece, linktype)
+        )
 
     def _check(self) -> None:
         """Looks whether a silent interface, which may be down, is still there."""
@@ -196,6 +207,17 @@ def _time(ancillary: Sequence[tuple[int, int, bytes]]) -> int | None:
             seconds, nanoseconds = struct.unpack("@qq", data)
             return int(seconds * 1_000_000_000 + nanoseconds)
     return None
+
+
+def _tag(ancillary: Sequence[tuple[int, int, bytes]]) -> bytes:
+    """The 802.1Q tag, which the kernel keeps beside the packet."""
+    for level, kind, data in ancillary:
+        if (level, kind, len(data)) == (_SOL_PACKET, _PACKET_AUXDATA, _AUXDATA.size):
+            status, control, protocol = _AUXDATA.unpack(data)
+            if status & _VLAN_VALID:
+                protocol = protocol if status & _VLAN_TPID_VALID else _ETH_P_8021Q
+                return struct.pack("!HH", protocol, control)
+    return b""
 
 
 def cut(piece: bytes, linktype: int) -> list[bytes]:

@@ -356,6 +356,25 @@ layout!(
 /// Bytes of [`IbvPortAttr`] that the symbol `ibv_query_port` writes: without `port_cap_flags2`.
 pub const COMPAT_PORT_ATTR: usize = 48;
 
+/// Bits of [`IbvMrInitAttr::comp_mask`].
+pub const IBV_REG_MR_MASK_IOVA: u64 = 1;
+pub const IBV_REG_MR_MASK_ADDR: u64 = 1 << 1;
+pub const IBV_REG_MR_MASK_FD: u64 = 1 << 2;
+pub const IBV_REG_MR_MASK_FD_OFFSET: u64 = 1 << 3;
+
+/// What `ibv_reg_mr_ex` is given. Later versions append members, which their bits of the mask announce.
+#[repr(C)]
+pub struct IbvMrInitAttr {
+    pub length: usize,
+    pub access: c_int,
+    pub comp_mask: u64,
+    pub iova: u64,
+    pub addr: *mut c_void,
+    pub fd: c_int,
+    pub fd_offset: u64,
+}
+layout!(IbvMrInitAttr, 56, 8, access = 8, comp_mask = 16, iova = 24, addr = 32, fd = 40, fd_offset = 48);
+
 /// `union ibv_gid`: an IPv6 address in network order.
 #[repr(C, align(8))]
 #[derive(Clone, Copy, PartialEq, Eq, Default)]

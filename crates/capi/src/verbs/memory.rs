@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use crate::abi::verbs::*;
-use crate::errno::EOPNOTSUPP;
+use crate::errno::{self, EINVAL, EOPNOTSUPP};
 use crate::memory;
 use crate::returns::{e0, pointer};
 use crate::told;
@@ -58,12 +58,45 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     iova: u64,
     access: c_uint,
 ) -> *mut IbvMr {
-    pointer(|| match iova == addr.addr() as u64 {
-        true => memory::register(pd, addr, length, access),
-        false => {
-            told::refused("memory region", "an iova other than the address", "MRC has no such regions");
-            Err(EOPNOTSUPP)
+    pointer(|| register_at(pd, addr, length, iova, access))
+}
+
+/// Registers memory that peers address by `iova`, which is its address.
+fn register_at(
+    pd: *mut IbvPd,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_uint,
+) -> errno::Result<*mut IbvMr> {
+    if iova != addr.addr() as u64 {
+        told::refused("memory region", "an iova other than the address", "MRC has no such regions");
+        return Err(EOPNOTSUPP);
+    }
+    memory::register(pd, addr, length, access)
+}
+
+/// # Safety
+/// As [`ibv_reg_mr`]; the structure has the members that its mask names.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_reg_mr_ex(pd: *mut IbvPd, attr: *const IbvMrInitAttr) -> *mut IbvMr {
+    pointer(|| {
+        // SAFETY: the caller's promise.
+        let attr = unsafe { attr.as_ref() }.ok_or(EINVAL)?;
+        let mask = attr.comp_mask;
+        if mask & (IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET) != 0 {
+            // As ibv_reg_dmabuf_mr: programs probe for it.
+            return Err(EOPNOTSUPP);
         }
+        if mask & !(IBV_REG_MR_MASK_ADDR | IBV_REG_MR_MASK_IOVA) != 0 {
+            told::refused("memory region", &format!("attributes {mask:#x}"), "MRC has no such regions");
+            return Err(EOPNOTSUPP);
+        }
+        if mask & IBV_REG_MR_MASK_ADDR == 0 {
+            return Err(EINVAL);
+        }
+        let iova = if mask & IBV_REG_MR_MASK_IOVA != 0 { attr.iova } else { attr.addr.addr() as u64 };
+        register_at(pd, attr.addr, attr.length, iova, attr.access as c_uint)
     })
 }
 

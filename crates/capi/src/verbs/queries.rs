@@ -45,6 +45,28 @@ pub unsafe extern "C" fn ibv_query_port(context: *mut IbvContext, port_num: u8, 
     query_port(context, port_num, attr, COMPAT_PORT_ATTR)
 }
 
+/// The speed of what a queue pair on this port sends over, in units of 100 Mb/s: all planes that are up, since every
+/// queue pair is spread over them.
+///
+/// # Safety
+/// As in verbs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_port_speed(
+    context: *mut IbvContext,
+    port_num: u8,
+    speed: *mut u64,
+) -> c_int {
+    e0(|| {
+        let context = CONTEXTS.get(context)?;
+        context.plane(port_num.into())?;
+        let planes_up = context.nic.port_states()?.iter().filter(|port| port.is_up()).count() as u64;
+        let link_rate_bps = context.device.description.config.network.link_rate_bps;
+        // SAFETY: the program gives room for the number.
+        *unsafe { speed.as_mut() }.ok_or(EINVAL)? = planes_up.saturating_mul(link_rate_bps) / 100_000_000;
+        Ok(())
+    })
+}
+
 /// `query_port` of an extended context.
 pub extern "C" fn query_port_extended(
     context: *mut IbvContext,

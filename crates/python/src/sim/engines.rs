@@ -3,7 +3,7 @@
 use openmrc_flow::FlowWorld;
 use openmrc_scenario::run::NetworkConfig;
 use openmrc_scenario::{Checked, Engine, EngineKind, Estimate, OwnParts, Progress, Results, ScenarioError};
-use openmrc_sim::Recorder;
+use openmrc_sim::{PlaneNow, Recorder};
 use openmrc_workload::Connection;
 
 /// A run in the engine of its scenario. Only packets leave a record; without it no packet and no connection is asked for.
@@ -49,6 +49,11 @@ impl World {
             World::Packets(world) => world.progress(),
             World::Flow(world) => world.progress(),
         }
+    }
+
+    /// The planes as they are now; none where there are no queues.
+    pub fn planes(&self) -> Vec<PlaneNow> {
+        self.packets().map_or_else(Vec::new, openmrc_sim::World::planes)
     }
 
     pub fn results(&self) -> Results {

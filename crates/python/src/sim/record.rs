@@ -3,13 +3,13 @@
 use openmrc_fabric::Fabric;
 use openmrc_scenario::run::{Change, Effect};
 use openmrc_scenario::{Totals, names};
-use openmrc_sim::{LogEvent, Recorder};
+use openmrc_sim::{LogEvent, PlaneNow, Recorder};
 use openmrc_transport::PortSet;
 use openmrc_workload::Connection;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use super::rows::{CapturedPacket, LogEntry, PySeries};
+use super::rows::{CapturedPacket, LogEntry, PyPlane, PySeries};
 use super::{Columns, PySimulation};
 
 /// The kind of a fault in the log, and its probability or share.
@@ -52,6 +52,17 @@ impl PySimulation {
 
 #[pymethods]
 impl PySimulation {
+    /// The planes as they are now; none at flow level.
+    fn planes(&self) -> Vec<PyPlane> {
+        let named = |plane: PlaneNow| PyPlane {
+            to_hosts: plane.to_hosts,
+            waiting: plane.waiting,
+            longest: plane.longest,
+            longest_port: (plane.longest > 0).then(|| self.port_name(plane.longest_port)),
+        };
+        self.world.planes().into_iter().map(named).collect()
+    }
+
     /// Place and counters of every link in both directions, up before down.
     fn links<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.results();

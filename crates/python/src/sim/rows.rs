@@ -6,6 +6,7 @@ use pyo3::types::{PyBytes, PyDict};
 /// Adds the classes to `openmrc._core`.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyProgress>()?;
+    module.add_class::<PyPlane>()?;
     module.add_class::<PyStep>()?;
     module.add_class::<LogEntry>()?;
     module.add_class::<PySeries>()?;
@@ -20,6 +21,19 @@ pub(super) struct PyProgress {
     pub(super) messages: usize,
     pub(super) events: u64,
     pub(super) data_packets: u64,
+}
+
+/// What a plane carries now.
+#[pyclass(name = "SimulationPlane", frozen, get_all, module = "openmrc._core")]
+pub(super) struct PyPlane {
+    /// Bytes that have been sent or queued to hosts since the start of the run, headers included.
+    pub(super) to_hosts: u64,
+    /// Bytes that wait in switches.
+    pub(super) waiting: u64,
+    /// Bytes in the longest queue of a switch.
+    pub(super) longest: u64,
+    /// The port with that queue.
+    pub(super) longest_port: Option<String>,
 }
 
 /// The end of a step of a job.

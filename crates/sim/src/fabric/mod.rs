@@ -276,6 +276,11 @@ impl FabricState {
         self.model.least_shared_buffer()
     }
 
+    /// Whether a port leads to a host.
+    pub fn is_last_hop(&self, port: u32) -> bool {
+        self.ports[port].is_last_hop()
+    }
+
     /// When a port will have sent what it has accepted.
     pub fn busy_until(&self, port: u32) -> u64 {
         self.ports[port].data_free

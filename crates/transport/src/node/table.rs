@@ -15,18 +15,23 @@ pub struct Numbers {
     pub min_free: u32,
     /// Key of the permutation. `None`: numbers are not permuted, for a simulator, where nobody guesses.
     pub key: Option<u64>,
-    /// The upper 6 bits of every number, for nodes that share their addresses: a peer derives the UDP port from it.
+    /// The upper 8 bits of every number, for nodes that share their addresses: a peer derives the UDP port from it.
     /// Only the other bits are permuted then.
     pub prefix: Option<u8>,
 }
 
 /// Bits of a number that hold the prefix, where it has one.
-pub const PREFIX_BITS: u32 = 6;
+const PREFIX_BITS: u32 = 8;
 
 impl Numbers {
     /// Largest number of queue pairs of a node.
     pub const fn max_queue_pairs(&self) -> u32 {
         1 << self.slot_bits
+    }
+
+    /// The prefix of a number of a node that has one.
+    pub const fn prefix_of(number: u32) -> u8 {
+        (number >> (NUMBER_BITS - PREFIX_BITS)) as u8
     }
 
     /// Bits that hold generation and slot.
@@ -271,14 +276,14 @@ mod tests {
     fn numbers_with_a_prefix_begin_with_it_and_those_with_another_are_not_found() {
         let with_prefix =
             |prefix| Numbers { slot_bits: 14, min_free: 1 << 14, key: Some(7), prefix: Some(prefix) };
-        for prefix in [0, 1, 63] {
+        for prefix in [0, 1, 255] {
             let mut table = Table::<u8>::default();
             for _ in 0..1 << 10 {
                 let slot = table.reserve(&with_prefix(prefix), 7, 0).unwrap();
                 let number = table.number(&with_prefix(prefix), slot);
-                assert!(!is_reserved(number) && number >> 18 == u32::from(prefix));
+                assert!(!is_reserved(number) && Numbers::prefix_of(number) == prefix);
                 assert_eq!(table.find(&with_prefix(prefix), number), Some(slot));
-                assert_eq!(table.find(&with_prefix(prefix), number ^ 1 << 18), None);
+                assert_eq!(table.find(&with_prefix(prefix), number ^ 1 << 16), None);
             }
         }
     }

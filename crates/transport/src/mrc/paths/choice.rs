@@ -276,6 +276,11 @@ impl Paths {
         if self.planes[plane].usable > 0 {
             return Some(self.take_turn(plane, None).0);
         }
+        self.condemned_to_probe(plane)
+    }
+
+    /// The next condemned path of a plane, if it has one.
+    pub(in crate::mrc) fn condemned_to_probe(&mut self, plane: usize) -> Option<EvIndex> {
         let port = self.planes[plane].port;
         self.next_condemned(|p| p == port)
     }

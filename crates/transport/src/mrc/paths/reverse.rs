@@ -28,6 +28,12 @@ impl Reverse {
     fn confirmed(self) -> u32 {
         u32::from(self.halves[0]) | u32::from(self.halves[1]) << 16
     }
+
+    /// Whether a packet sent on it was answered a short time ago.
+    fn is_fresh(self, now: Time) -> bool {
+        let confirmed = self.confirmed();
+        confirmed > DOUBTED && units(now).wrapping_sub(confirmed) <= units(Time(STALE_AFTER.0))
+    }
 }
 
 /// No path of this plane was confirmed or doubted yet.
@@ -51,6 +57,17 @@ pub(in crate::mrc) struct ReversePaths {
     /// Whether the last report without a fresh path was sent on `heard_on`.
     used_heard_port: bool,
     probe: ReverseProbe,
+    answer: Answer,
+}
+
+/// The last answer to a probe of the peer.
+#[derive(Clone, Copy, Default)]
+struct Answer {
+    /// When it was sent, in units of 2^20 ps modulo 2^32; 0 if there was none.
+    at: u32,
+    /// Data packets received by then, modulo 2^16.
+    received: u16,
+    path: EvIndex,
 }
 
 /// The latest probe of a reverse path.
@@ -58,14 +75,24 @@ pub(in crate::mrc) struct ReversePaths {
 struct ReverseProbe {
     /// Its path, until it is answered.
     unanswered: Option<EvIndex>,
-    /// The next probe may be sent from this time and this number of received packets on.
-    due: Time,
+    /// The next probe may be sent from this time, in units of 2^20 ps modulo 2^32, and this number of received packets
+    /// on.
+    due: u32,
     from: u32,
 }
 
 /// Confirmation times are kept in units of 2^20 ps.
 fn units(time: Time) -> u32 {
     ((time.0 >> 20) as u32).max(DOUBTED + 1)
+}
+
+/// The farthest time ahead in these units, 17 seconds. What seems to be farther ahead is long ago.
+const FARTHEST: u32 = 1 << 24;
+
+/// Whether a time in these units has come; 0 is no time, and past.
+fn is_past(now: Time, at: u32) -> bool {
+    let ahead = at.wrapping_sub(units(now));
+    at == 0 || ahead == 0 || ahead > FARTHEST
 }
 
 impl ReversePaths {
@@ -77,6 +104,7 @@ impl ReversePaths {
             heard_on: 0,
             used_heard_port: false,
             probe: ReverseProbe::default(),
+            answer: Answer::default(),
         }
     }
 
@@ -112,16 +140,44 @@ impl ReversePaths {
         // Modulo 2^32, like the packet counter.
         let ahead = received.wrapping_sub(self.probe.from) as i32;
         let few = ahead < (SHARE - SHARE_AT_MOST) as i32;
-        if ahead < 0 || now < self.probe.due || few && now < self.probe.due + AT_LATEST {
+        let is_due = if self.is_blind(now) {
+            // Feedback is lost by chance until a path answers, so every packet is worth a probe \[choice\].
+            ahead > -(SHARE_AT_MOST as i32) && is_past(now, self.probe.due)
+        } else {
+            let due =
+                if few { self.probe.due.wrapping_add(units(Time(AT_LATEST.0))) } else { self.probe.due };
+            ahead >= 0 && is_past(now, due)
+        };
+        if !is_due {
             return None;
         }
         if let Some(silent) = self.probe.unanswered.take() {
             self.doubt(paths, silent);
         }
-        self.probe.due = now + rtt.times(2);
+        self.probe.due = units(now + rtt.times(2));
         self.probe.from = received.wrapping_add(SHARE_AT_MOST);
         let index = (mix(now.0 ^ seed) as usize % paths.len()) as EvIndex;
         (paths.state(index) != EvState::Denied).then_some(index)
+    }
+
+    /// Whether every plane once had a path for feedback, and none is known to work any more.
+    fn is_blind(&self, now: Time) -> bool {
+        !self.planes.iter().any(|reverse| reverse.confirmed() == UNKNOWN || reverse.is_fresh(now))
+    }
+
+    /// The peer asks by a probe what has arrived, when this many data packets have. If it asked before, was answered
+    /// and has sent nothing since, then the answer was lost, and so is what else is sent on its path \[choice\]. A
+    /// probe that goes out on several planes at once is one question.
+    pub fn asked(&mut self, now: Time, paths: &Paths, received: u32, rtt: Span) {
+        let Answer { at, received: then, path } = self.answer;
+        if at != 0 && then == received as u16 && is_past(now, at.wrapping_add(units(Time(rtt.0)))) {
+            self.doubt(paths, path);
+        }
+    }
+
+    /// A probe of the peer is being answered on this path.
+    pub fn answering(&mut self, now: Time, path: EvIndex, received: u32) {
+        self.answer = Answer { at: units(now), received: received as u16, path };
     }
 
     /// A probe is being sent on the path that [`Self::path_to_probe`] returned.
@@ -150,12 +206,10 @@ impl ReversePaths {
             }
             let Reverse { index, .. } = self.planes[plane];
             let confirmed = self.planes[plane].confirmed();
-            let age = units(now).wrapping_sub(confirmed);
             if paths.state(index) == EvState::Denied && !paths.any_allowed(plane) {
                 continue;
             }
-            let fresh = confirmed > DOUBTED && age <= units(Time(STALE_AFTER.0));
-            if fresh && paths.state(index).usable() {
+            if self.planes[plane].is_fresh(now) && paths.state(index).usable() {
                 self.turn = ((plane + 1) % count) as u8;
                 return Some(index);
             }
@@ -207,5 +261,114 @@ impl ReversePaths {
     /// Heap bytes.
     pub fn heap_bytes(&self) -> usize {
         size_of_val(&*self.planes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use openmrc_wire::Ev;
+
+    use super::*;
+    use crate::mrc::config::QpConfig;
+    use crate::mrc::{CcProfile, PathConfig, PathModel};
+    use crate::profile::{EvProfile, PathEntry};
+
+    const RTT: Span = Span::from_micros(10);
+    const UP: PortSet = PortSet::first(2);
+
+    /// Four paths in each of some planes, and their reverse paths, of which the first of each plane works.
+    fn confirmed(planes: u8, now: Time) -> (Paths, ReversePaths) {
+        let list: Vec<_> = (0..4u32)
+            .flat_map(|i| (0..planes).map(move |port| PathEntry { ev: Ev(i << 4 | u32::from(port)), port }))
+            .collect();
+        let profile = Arc::new(EvProfile::new(&list).unwrap());
+        let config = PathConfig {
+            active: list.len() as u16,
+            backup: 0,
+            ..PathConfig::new(profile, PathModel::new(RTT, true))
+        };
+        let paths = Paths::new(&QpConfig::new(1, 2, config, Arc::new(CcProfile::FixedWindow(1))));
+        let mut reverse = ReversePaths::new(&paths);
+        for index in 0..EvIndex::from(planes) {
+            reverse.confirm(now, &paths, index);
+        }
+        (paths, reverse)
+    }
+
+    /// Answers a probe after some data packets; the path.
+    fn answer(reverse: &mut ReversePaths, paths: &Paths, now: Time, received: u32) -> EvIndex {
+        reverse.asked(now, paths, received, RTT);
+        let path = reverse.next(now, paths, UP, true).unwrap();
+        reverse.answering(now, path, received);
+        path
+    }
+
+    #[test]
+    fn a_path_whose_answer_was_lost_is_left_and_all_others_are_tried() {
+        let mut now = Time(1 << 40);
+        let (paths, mut reverse) = confirmed(1, now);
+        assert_eq!(answer(&mut reverse, &paths, now, 5), 0);
+        // The same question on another path: its answer is not lost yet.
+        assert_eq!(answer(&mut reverse, &paths, now + RTT.over(2), 5), 0);
+        let mut tried = Vec::new();
+        for _ in 0..4 {
+            now += RTT.times(2);
+            tried.push(answer(&mut reverse, &paths, now, 5));
+        }
+        assert_ne!(tried[0], 0);
+        tried.sort_unstable();
+        assert_eq!(tried, [0, 1, 2, 3]);
+        reverse.confirm(now, &paths, 2);
+        assert_eq!(answer(&mut reverse, &paths, now, 5), 2);
+    }
+
+    #[test]
+    fn a_question_after_more_data_doubts_nothing() {
+        let mut now = Time(1 << 40);
+        let (paths, mut reverse) = confirmed(1, now);
+        for received in 0..10 {
+            assert_eq!(answer(&mut reverse, &paths, now, received), 0);
+            now += RTT.times(3);
+        }
+    }
+
+    #[test]
+    fn of_two_planes_the_one_that_lost_the_answer_is_left() {
+        let mut now = Time(1 << 40);
+        let (paths, mut reverse) = confirmed(2, now);
+        let lost = answer(&mut reverse, &paths, now, 5);
+        now += RTT.times(2);
+        let other = answer(&mut reverse, &paths, now, 5);
+        assert_ne!(paths.plane_of(lost), paths.plane_of(other));
+        // From now on all feedback takes the other plane.
+        for _ in 0..4 {
+            assert_eq!(reverse.next(now, &paths, UP, false), Some(other));
+        }
+    }
+
+    #[test]
+    fn times_are_told_apart_however_long_nothing_was_sent() {
+        for now in [1, 1 << 31, (1 << 32) - 5, 7 << 30].map(|units: u64| Time(units << 20)) {
+            let at = |ahead: i64| (units(now) as i64 + ahead) as u32;
+            assert!(is_past(now, 0) && is_past(now, at(0)) && is_past(now, at(-1)) && !is_past(now, at(3)));
+            assert!(is_past(now + Span::from_secs(4000), at(3)), "more than half of the range later");
+        }
+    }
+
+    #[test]
+    fn without_a_path_that_works_every_packet_is_worth_a_probe() {
+        let mut now = Time(1 << 40);
+        let (paths, mut reverse) = confirmed(1, now);
+        assert!(reverse.path_to_probe(now, &paths, 0, RTT, 7).is_some());
+        now += AT_LATEST.times(2);
+        assert_eq!(reverse.path_to_probe(now, &paths, 1, RTT, 7), None, "one packet, and a path that works");
+        reverse.doubt(&paths, 0);
+        assert!(reverse.path_to_probe(now, &paths, 1, RTT, 7).is_some());
+        assert_eq!(reverse.path_to_probe(now + RTT, &paths, 2, RTT, 7), None, "one probe in two round trips");
+        now += RTT.times(3);
+        assert_eq!(reverse.path_to_probe(now, &paths, 1, RTT, 7), None, "nothing was received since");
+        assert!(reverse.path_to_probe(now, &paths, 2, RTT, 7).is_some());
     }
 }

@@ -3,7 +3,7 @@
 
 use super::Requestor;
 use super::send_times::Stamp;
-use crate::api::{Fatal, Host, SendStatus, TrafficClass};
+use crate::api::{Fatal, Host, PortSet, SendStatus, TrafficClass};
 use crate::mrc::config::RequestorConfig;
 use crate::mrc::paths::EvIndex;
 use crate::mrc::retries::RetrySchedule;
@@ -14,6 +14,8 @@ use crate::time::{Span, Time};
 const LONGEST: Span = Span::from_secs(1);
 /// After this many unanswered tail probes, each goes out on every plane: asking one plane at a time takes long.
 const EVERY_PLANE_AFTER: u8 = 3;
+/// On this many paths at least, several of a plane where there are fewer planes \[choice\].
+const LEAST_ASKED: usize = 4;
 /// After this many unanswered probes the peer is also asked on the ports that it has said are down: it may have failed
 /// to say that they are up again, and no packet of its own may tell \[choice\].
 const EVERY_PORT_AFTER: u8 = 3;
@@ -245,6 +247,23 @@ impl Requestor {
                 {
                     shared.repeat_probe(now, other, host);
                 }
+            }
+            self.ask_on_more_paths(shared, now, up, host);
+        }
+    }
+
+    /// Where there are few planes, the same probe on more paths of each, condemned ones among them: the peer may be
+    /// behind one of those only.
+    fn ask_on_more_paths(&self, shared: &mut Shared, now: Time, up: PortSet, host: &mut dyn Host) {
+        let planes = shared.paths.plane_count();
+        for turn in planes..LEAST_ASKED {
+            let plane = turn % planes;
+            if !up.contains(shared.paths.plane_port(plane)) {
+                continue;
+            }
+            let condemned = if turn % 2 == 0 { shared.paths.condemned_to_probe(plane) } else { None };
+            if let Some(other) = condemned.or_else(|| shared.paths.choose_to_probe(plane)) {
+                shared.repeat_probe(now, other, host);
             }
         }
     }
