@@ -12,8 +12,14 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from openmrc.sim import paper
+
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
+
+
+QUICK = {"9c", "14"}
+"""Figures of the paper that a test draws again."""
 
 
 class Picture(NamedTuple):
@@ -41,6 +47,14 @@ PICTURES = {
         "train-demo --lab --ranks 8 --out {out}", "train-demo.png", root=True, torch=True
     ),
     "plan-report.png": Picture("docs/_site/report.py {out}", "plan-report.png", browser=True),
+    **{
+        f"published-{name}.png": Picture(
+            f"reproduce --figure {name} --out {{out}}/published-{name}.png",
+            f"published-{name}.png",
+            same=name in QUICK,
+        )
+        for name in paper.FIGURES
+    },
     "controller.png": Picture("docs/_site/page.py {out}", "controller.png", browser=True),
 }
 BY_BENCHMARKS = {"sim-growth.png"}
