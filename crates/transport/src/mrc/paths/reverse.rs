@@ -49,15 +49,22 @@ const SHARE: u32 = 100;
 const SHARE_AT_MOST: u32 = 16;
 const AT_LATEST: Span = Span::from_millis(1);
 
+/// No path: more than a queue pair can have.
+const NONE: EvIndex = EvIndex::MAX;
+/// In [`ReversePaths::heard_on`]: the last report without a fresh path was sent on that port.
+const USED: u8 = 1 << 7;
+
 pub(in crate::mrc) struct ReversePaths {
     planes: Box<[Reverse]>,
-    turn: u8,
-    /// Port on which the last packet of the peer arrived.
-    heard_on: u8,
-    /// Whether the last report without a fresh path was sent on `heard_on`.
-    used_heard_port: bool,
-    probe: ReverseProbe,
+    /// The next probe of a reverse path may be sent from this time and this number of received packets on.
+    due: Time,
+    from: u32,
     answer: Answer,
+    /// The path of the latest probe of a reverse path, until it is answered.
+    unanswered: EvIndex,
+    turn: u8,
+    /// Port on which the last packet of the peer arrived, and [`USED`].
+    heard_on: u8,
 }
 
 /// The last answer to a probe of the peer.
@@ -68,17 +75,6 @@ struct Answer {
     /// Data packets received by then, modulo 2^16.
     received: u16,
     path: EvIndex,
-}
-
-/// The latest probe of a reverse path.
-#[derive(Default)]
-struct ReverseProbe {
-    /// Its path, until it is answered.
-    unanswered: Option<EvIndex>,
-    /// The next probe may be sent from this time, in units of 2^20 ps modulo 2^32, and this number of received packets
-    /// on.
-    due: u32,
-    from: u32,
 }
 
 /// Confirmation times are kept in units of 2^20 ps.
@@ -100,17 +96,18 @@ impl ReversePaths {
         let start = |plane| Reverse::new(plane as EvIndex, UNKNOWN);
         ReversePaths {
             planes: (0..paths.plane_count()).map(start).collect(),
+            due: Time::ZERO,
+            from: 0,
+            answer: Answer::default(),
+            unanswered: NONE,
             turn: 0,
             heard_on: 0,
-            used_heard_port: false,
-            probe: ReverseProbe::default(),
-            answer: Answer::default(),
         }
     }
 
     /// A packet has arrived on this port.
     pub fn heard_on(&mut self, port: u8) {
-        self.heard_on = port;
+        self.heard_on = self.heard_on & USED | port & !USED;
     }
 
     /// The next report is better sent in this plane: the peer looks there for what comes next.
@@ -121,8 +118,8 @@ impl ReversePaths {
     /// A packet sent on this path was answered.
     pub fn confirm(&mut self, now: Time, paths: &Paths, index: EvIndex) {
         self.planes[paths.plane_of(index)] = Reverse::new(index, units(now));
-        if self.probe.unanswered == Some(index) {
-            self.probe.unanswered = None;
+        if self.unanswered == index {
+            self.unanswered = NONE;
         }
     }
 
@@ -138,24 +135,23 @@ impl ReversePaths {
         seed: u64,
     ) -> Option<EvIndex> {
         // Modulo 2^32, like the packet counter.
-        let ahead = received.wrapping_sub(self.probe.from) as i32;
+        let ahead = received.wrapping_sub(self.from) as i32;
         let few = ahead < (SHARE - SHARE_AT_MOST) as i32;
         let is_due = if self.is_blind(now) {
             // Feedback is lost by chance until a path answers, so every packet is worth a probe \[choice\].
-            ahead > -(SHARE_AT_MOST as i32) && is_past(now, self.probe.due)
+            ahead > -(SHARE_AT_MOST as i32) && now >= self.due
         } else {
-            let due =
-                if few { self.probe.due.wrapping_add(units(Time(AT_LATEST.0))) } else { self.probe.due };
-            ahead >= 0 && is_past(now, due)
+            ahead >= 0 && now >= self.due && !(few && now < self.due + AT_LATEST)
         };
         if !is_due {
             return None;
         }
-        if let Some(silent) = self.probe.unanswered.take() {
+        if self.unanswered != NONE {
+            let silent = std::mem::replace(&mut self.unanswered, NONE);
             self.doubt(paths, silent);
         }
-        self.probe.due = units(now + rtt.times(2));
-        self.probe.from = received.wrapping_add(SHARE_AT_MOST);
+        self.due = now + rtt.times(2);
+        self.from = received.wrapping_add(SHARE_AT_MOST);
         let index = (mix(now.0 ^ seed) as usize % paths.len()) as EvIndex;
         (paths.state(index) != EvState::Denied).then_some(index)
     }
@@ -182,7 +178,7 @@ impl ReversePaths {
 
     /// A probe is being sent on the path that [`Self::path_to_probe`] returned.
     pub fn probing(&mut self, index: EvIndex) {
-        self.probe.unanswered = Some(index);
+        self.unanswered = index;
     }
 
     /// This path does not work: the plane's reverse path is not used until another path is confirmed.
@@ -219,14 +215,14 @@ impl ReversePaths {
             }
             // Most failures affect both directions. If no path is known to work, every second report uses the plane on
             // which the last packet of the peer arrived.
-            let likelier = !self.used_heard_port && paths.plane_port(plane) == self.heard_on;
+            let likelier = self.heard_on == paths.plane_port(plane);
             if fallback.is_none() || likelier {
                 fallback = Some((plane, index));
             }
         }
         let (plane, index) = fallback?;
-        self.used_heard_port = !self.used_heard_port;
-        if !self.used_heard_port {
+        self.heard_on ^= USED;
+        if self.heard_on & USED == 0 {
             self.turn = ((plane + 1) % count) as u8;
         }
         // This path is not known to work. The plane moves on to its next path, so that all of them are tried in time.
