@@ -289,7 +289,7 @@ docs: $(STAMPS)/wheel $(STAMPS)/docs ## renew docs/cli.md, docs/fields.md and th
 	$(BIN)/python -m openmrc.reference . > docs/fields.md.part && mv docs/fields.md.part docs/fields.md
 	$(MAKE) site
 
-site: $(STAMPS)/wheel $(STAMPS)/docs ## the pages of docs with a search and the reference; in site/VERSION; a link or name that is none fails
+site: $(STAMPS)/wheel $(STAMPS)/docs ## the pages of docs with a search and the reference, in site/VERSION; a link or name that is none fails
 	$(call say,Site)
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --quiet --no-deps --workspace
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet --builder html docs site/$(VERSION)

@@ -47,13 +47,12 @@ html_title = f"openmrc {version}"
 templates_path = ["_site/templates"]
 html_sidebars = {
     "**": [
-        *(
-            "sidebar/brand.html",
-            "sidebar/search.html",
-            "sidebar/scroll-start.html",
-            "sidebar/navigation.html",
-        ),
-        *("versions.html", "sidebar/scroll-end.html"),
+        "sidebar/brand.html",
+        "sidebar/search.html",
+        "sidebar/scroll-start.html",
+        "sidebar/navigation.html",
+        "versions.html",
+        "sidebar/scroll-end.html",
     ]
 }
 html_show_sourcelink = False

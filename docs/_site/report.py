@@ -1,10 +1,10 @@
-"""Takes the picture of `openmrc plan --report`: the reference fabric, Debian's Chromium."""
+"""Takes the picture of `openmrc plan --report` for the reference fabric."""
 
 import subprocess
 import sys
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
+import browser
 
 
 def main(directory: Path) -> None:
@@ -12,13 +12,9 @@ def main(directory: Path) -> None:
     report = directory / "plan.html"
     command = [sys.executable, "-m", "openmrc", "plan", "examples/fabrics/reference.yaml", "--report"]
     subprocess.run([*command, str(report)], check=True, stdout=subprocess.DEVNULL)
-    with sync_playwright() as playwright:
-        # Chromium's own sandbox refuses root.
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1200, "height": 900})
+    with browser.page(1200, 900) as page:
         page.goto(report.as_uri())
         page.screenshot(path=directory / "plan-report.png")
-        browser.close()
 
 
 if __name__ == "__main__":

@@ -153,3 +153,10 @@ def test_the_module_is_the_program():
         [sys.executable, "-m", "openmrc", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("openmrc ")
+
+
+def test_verify_of_a_fabric_file_says_what_writes_configurations(capsys):
+    assert main(["verify", str(LAB)]) == 1
+    assert capsys.readouterr().err == (
+        f"error: {LAB} is not a directory; `openmrc config {LAB} --platform NAME -o DIR` writes one\n"
+    )

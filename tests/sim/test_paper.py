@@ -37,16 +37,13 @@ def test_a_figure_by_size_has_a_panel_for_each_loss_and_less_bandwidth_with_it(t
     )
     monkeypatch.setitem(paper.FIGURES, "17", small)
     drawn = {}
+    figures = paper._figures
     monkeypatch.setattr(paper, "_figures", lambda *given: drawn.setdefault(given[1], figures(*given)))
-    figures = paper_figures
     paper.draw("17", tmp_path / "all-to-all.png")
     rates = {what: found["goodput_per_host_gbps"] for what, found in drawn.items()}
     assert rates["MRC, 16 KiB, none"] > rates["MRC, 4 KiB, none"] > 0
     assert rates["MRC, 16 KiB, 2 %"] < rates["MRC, 16 KiB, none"]
     assert (tmp_path / "all-to-all.png").stat().st_size > 10_000
-
-
-paper_figures = paper._figures
 
 
 def test_a_figure_that_does_not_exist_and_a_picture_of_another_kind_are_refused(tmp_path, capsys):
@@ -56,3 +53,6 @@ def test_a_figure_that_does_not_exist_and_a_picture_of_another_kind_are_refused(
         paper.draw("9a", tmp_path / "x.pdf")
     assert main(["reproduce", "--out", "x.png"]) == 2
     assert "--out: only with --figure" in capsys.readouterr().err
+    for options in (["--seeds", "2"], ["--only", "P4"], ["--json"], ["--sweeps"]):
+        assert main(["reproduce", "--figure", "9a", *options]) == 2
+        assert "--figure: only with --out" in capsys.readouterr().err

@@ -1,5 +1,4 @@
-//! Probes of a host to itself, as SRv6 loops in the data plane (shared/spec/11-operations.md, "Probing without a peer";
-//! docs/operations.md, "Probes").
+//! Probes of a host to itself, as SRv6 loops in the data plane (docs/operations.md, "Probes").
 //!
 //! A probe needs no peer and no table of probes that are on their way: it carries its loop, its interval and its number
 //! in that interval, under a keyed hash. What comes back is counted for the interval in which it was sent, if that is

@@ -59,16 +59,15 @@ class Live:
 
         sent = [plane.to_hosts for plane in planes]
         since_ps, before = self._before or (0, [0] * len(sent))
-        rates: Sequence[float | None] = [None] * len(sent)
+        rates = [0.0] * len(sent)
         if so_far.now_ps > since_ps:
             took_s = (so_far.now_ps - since_ps) * 1e-12
             rates = [(now - then) * 8 / took_s for now, then in zip(sent, before, strict=True)]
             self._before = so_far.now_ps, sent
-            self._most = max(self._most, *(rate or 0.0 for rate in rates), 0.0)
-        total = sum(rate or 0.0 for rate in rates)
+            self._most = max(self._most, *rates)
         title = (
             f"{micros(so_far.now_ps * 1e-6)}, {so_far.finished:,} of {so_far.messages:,} messages, "
-            f"{gbps(total)} to hosts"
+            f"{gbps(sum(rates))} to hosts"
         )
         table = Table(title=Text(title), title_justify="left", box=None, pad_edge=False)
         table.add_column("plane", justify="right")
@@ -77,7 +76,7 @@ class Live:
             table.add_column(name, justify="right")
         table.add_column("at")
         for number, (plane, rate) in enumerate(zip(planes, rates, strict=True)):
-            filled = round(BAR * (rate or 0.0) / self._most) if self._most else 0
+            filled = round(BAR * rate / self._most) if self._most else 0
             table.add_row(
                 str(number),
                 Text("█" * filled, style=colours.plane(number)),

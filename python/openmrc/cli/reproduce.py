@@ -58,6 +58,8 @@ def reproduce(
     from openmrc.sim import reproduce as published
 
     if figure is not None:
+        if only or seeds or sweeps or full or keep or json or markdown:
+            raise typer.BadParameter("--figure: only with --out")
         _draw(figure, out or Path(f"figure-{figure}.png"))
         return
     if out is not None:

@@ -1,7 +1,7 @@
 """Figures of a run by name, for claims about published results."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from openmrc.fabric import sizing
@@ -37,7 +37,6 @@ def measures(results: Results) -> dict[str, float]:
     summary, totals, scenario = results.summary(), results.totals, results.scenario
     topology = scenario.topology
     lost = sum(totals[name] for name in DROPS)
-    pairs = set(zip(results.columns["src"], results.columns["dst"], strict=True))
     figures: dict[str, float | None] = {
         "goodput_gbps": _giga(summary.goodput_bps),
         "goodput_per_host_gbps": _giga(_per_sender(results, summary.goodput_bps)),
@@ -46,7 +45,7 @@ def measures(results: Results) -> dict[str, float]:
         "line_gbps": topology.planes * topology.port_rate / 1e9,
         "failed": totals["fatal"],
         "lost_per_host": lost / topology.hosts,
-        "lost_per_connection": (totals["losses_seen"] - totals["spurious"]) / len(pairs),
+        "lost_per_connection": (totals["losses_seen"] - totals["spurious"]) / len(_connected(results)),
     }
     missed = totals["losses_seen"] - totals["spurious"]
     crossing = _crossing(results)
@@ -76,8 +75,12 @@ def _crossing(results: Results) -> int:
     below = results.scenario.topology.hosts_per_t0
     if below is None:
         return 0
-    pairs = set(zip(results.columns["src"], results.columns["dst"], strict=True))
-    return sum(src // below != dst // below for src, dst in pairs)
+    return sum(src // below != dst // below for src, dst in _connected(results))
+
+
+def _connected(results: Results) -> set[tuple[int, int]]:
+    """The ends of all connections, each pair once."""
+    return set(zip(results.columns["src"], results.columns["dst"], strict=True))
 
 
 def _per_sender(results: Results, goodput_bps: float | None) -> float | None:
@@ -95,17 +98,6 @@ def _slowest(results: Results, pattern: int) -> float:
         if of == pattern
     ]
     return min(rates, default=0.0)
-
-
-def _affected(results: Results) -> set[tuple[int | None, int | None]]:
-    """Ends of the queue pairs that have condemned a path over what is impaired by name."""
-    impaired = {event.where for event in results.log if event.kind in IMPAIRED}
-    places_of = _places_of_paths(results)
-    return {
-        (event.host, event.peer)
-        for event in results.log
-        if event.kind == "ev-bad" and (places_of is None or not impaired.isdisjoint(places_of(event)))
-    }
 
 
 def _giga(value: float | None) -> float | None:
@@ -153,10 +145,10 @@ def _over_time(results: Results) -> dict[str, float]:
             smooth = np.convolve(total, np.ones(9) / 9, mode="same")
             back = np.flatnonzero((times > last) & (smooth >= 0.95 * figures["before_gbps"]))
             figures["recover_us"] = float(times[back[0]] - last) if len(back) else math.inf
-        figures["bypass_us"] = _bypass(results, broken[0])
+        condemned = _condemned(results)
+        figures["bypass_us"] = _bypass(condemned, broken[0])
         # A receiver looks for a way back too, and condemns paths of its own.
-        connected = set(zip(results.columns["src"], results.columns["dst"], strict=True))
-        affected = len(_affected(results) & connected)
+        affected = len({(event.host, event.peer) for event in condemned} & _connected(results))
         if crossing:
             figures["affected_share"] = affected / crossing
         if affected:
@@ -164,20 +156,27 @@ def _over_time(results: Results) -> dict[str, float]:
     return figures
 
 
-def _bypass(results: Results, fault_us: float) -> float:
-    """From a fault until the last queue pair has condemned a path over an impaired link, first times only.
+def _condemned(results: Results) -> list[LogEvent]:
+    """When queue pairs condemned a path over what is impaired by name.
 
-    Other paths may be condemned later, where links are congested that have to carry more after a failure.
+    Other paths may be condemned too, where links are congested that have to carry more after a failure.
     """
     impaired = {event.where for event in results.log if event.kind in IMPAIRED}
     places_of = _places_of_paths(results)
+    return [
+        event
+        for event in results.log
+        if event.kind == "ev-bad" and (places_of is None or not impaired.isdisjoint(places_of(event)))
+    ]
+
+
+def _bypass(condemned: Iterable[LogEvent], fault_us: float) -> float:
+    """From a fault until the last queue pair has condemned such a path, first times only."""
     last, seen = fault_us, set()
-    for event in results.log:
+    for event in condemned:
         path = (event.host, event.peer, event.ev)
-        if event.kind != "ev-bad" or event.time_us < fault_us or path in seen:
-            continue
-        seen.add(path)
-        if places_of is None or not impaired.isdisjoint(places_of(event)):
+        if event.time_us >= fault_us and path not in seen:
+            seen.add(path)
             last = event.time_us
     return last - fault_us
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from openmrc import colours
 from openmrc.errors import ArgumentError
-from openmrc.sim import check, pictures
+from openmrc.sim import pictures
 from openmrc.sim.measures import measures
 from openmrc.sim.reproduce import Row, rows
 from openmrc.sim.results import Results
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 _LIMIT_US = 2e6
 """A collective that has not ended by then counts as none: less than half a gigabit a second for 64 MB."""
-_SAMPLES = 200
 
 
 @dataclass(frozen=True)
@@ -192,7 +191,6 @@ def _figures(
 
 
 def _run(scenario: Scenario, what: str, progress: Callable[[str, Progress], object] | None) -> Results:
-    check.check(scenario)
     results = run(scenario, None if progress is None else lambda so_far: progress(what, so_far))
     if results.interrupted:
         raise KeyboardInterrupt

@@ -122,7 +122,8 @@ def count_paths(fabric: Fabric) -> int:
 
 def _platform(root: Path) -> Platform:
     if not root.is_dir():
-        hint = f"; `openmrc config {root} -o DIR` writes what is verified" if root.is_file() else ""
+        is_fabric = root.is_file() and root.suffix in (".yaml", ".yml")
+        hint = f"; `openmrc config {root} --platform NAME -o DIR` writes one" if is_fabric else ""
         raise FormatError(f"{root} is not a directory{hint}")
     try:
         name = read_text(root / PLATFORM, most=64).strip()
