@@ -82,15 +82,6 @@ fn units(time: Time) -> u32 {
     ((time.0 >> 20) as u32).max(DOUBTED + 1)
 }
 
-/// The farthest time ahead in these units, 17 seconds. What seems to be farther ahead is long ago.
-const FARTHEST: u32 = 1 << 24;
-
-/// Whether a time in these units has come; 0 is no time, and past.
-fn is_past(now: Time, at: u32) -> bool {
-    let ahead = at.wrapping_sub(units(now));
-    at == 0 || ahead == 0 || ahead > FARTHEST
-}
-
 impl ReversePaths {
     pub fn new(paths: &Paths) -> Self {
         let start = |plane| Reverse::new(plane as EvIndex, UNKNOWN);
@@ -161,19 +152,26 @@ impl ReversePaths {
         !self.planes.iter().any(|reverse| reverse.confirmed() == UNKNOWN || reverse.is_fresh(now))
     }
 
-    /// The peer asks by a probe what has arrived, when this many data packets have. If it asked before, was answered
-    /// and has sent nothing since, then the answer was lost, and so is what else is sent on its path \[choice\]. A
-    /// probe that goes out on several planes at once is one question.
-    pub fn asked(&mut self, now: Time, paths: &Paths, received: u32, rtt: Span) {
+    /// The path for the answer to a probe by which the peer asks what has arrived, when this many data packets have. If it
+    /// asked before, was answered and has sent nothing since, then the answer was lost, and so is what else is sent on
+    /// its path \[choice\]. A probe that goes out on several planes at once is one question.
+    pub fn next_for_answer(
+        &mut self,
+        now: Time,
+        paths: &Paths,
+        up: PortSet,
+        received: u32,
+        rtt: Span,
+    ) -> Option<EvIndex> {
         let Answer { at, received: then, path } = self.answer;
-        if at != 0 && then == received as u16 && is_past(now, at.wrapping_add(units(Time(rtt.0)))) {
+        // Modulo 2^32 both, like the times of confirmations.
+        let age = units(now).wrapping_sub(at);
+        if at != 0 && then == received as u16 && age >= units(Time(rtt.0)) {
             self.doubt(paths, path);
         }
-    }
-
-    /// A probe of the peer is being answered on this path.
-    pub fn answering(&mut self, now: Time, path: EvIndex, received: u32) {
+        let path = self.next(now, paths, up, true)?;
         self.answer = Answer { at: units(now), received: received as u16, path };
+        Some(path)
     }
 
     /// A probe is being sent on the path that [`Self::path_to_probe`] returned.
@@ -215,6 +213,7 @@ impl ReversePaths {
             }
             // Most failures affect both directions. If no path is known to work, every second report uses the plane on
             // which the last packet of the peer arrived.
+            // With `USED` it is the number of no port.
             let likelier = self.heard_on == paths.plane_port(plane);
             if fallback.is_none() || likelier {
                 fallback = Some((plane, index));
@@ -295,10 +294,7 @@ mod tests {
 
     /// Answers a probe after some data packets; the path.
     fn answer(reverse: &mut ReversePaths, paths: &Paths, now: Time, received: u32) -> EvIndex {
-        reverse.asked(now, paths, received, RTT);
-        let path = reverse.next(now, paths, UP, true).unwrap();
-        reverse.answering(now, path, received);
-        path
+        reverse.next_for_answer(now, paths, UP, received, RTT).unwrap()
     }
 
     #[test]
@@ -346,10 +342,21 @@ mod tests {
 
     #[test]
     fn times_are_told_apart_however_long_nothing_was_sent() {
-        for now in [1, 1 << 31, (1 << 32) - 5, 7 << 30].map(|units: u64| Time(units << 20)) {
-            let at = |ahead: i64| (units(now) as i64 + ahead) as u32;
-            assert!(is_past(now, 0) && is_past(now, at(0)) && is_past(now, at(-1)) && !is_past(now, at(3)));
-            assert!(is_past(now + Span::from_secs(4000), at(3)), "more than half of the range later");
+        let units = |n: u64| Span(n << 20);
+        for start in [2, 1 << 31, (1 << 32) - 5, 7 << 30].map(|n: u64| Time(n << 20)) {
+            for (later, leaves) in [(units(0), false), (RTT.over(2), false), (RTT.times(2), true)] {
+                let (paths, mut reverse) = confirmed(1, start);
+                let path = answer(&mut reverse, &paths, start, 5);
+                assert_eq!(
+                    answer(&mut reverse, &paths, start + later, 5) != path,
+                    leaves,
+                    "{start:?} {later:?}"
+                );
+            }
+            // More than half of the range later.
+            let (paths, mut reverse) = confirmed(1, start);
+            let path = answer(&mut reverse, &paths, start, 5);
+            assert_ne!(answer(&mut reverse, &paths, start + Span::from_secs(4000), 5), path);
         }
     }
 

@@ -248,23 +248,7 @@ impl Requestor {
                     shared.repeat_probe(now, other, host);
                 }
             }
-            self.ask_on_more_paths(shared, now, up, host);
-        }
-    }
-
-    /// Where there are few planes, the same probe on more paths of each, condemned ones among them: the peer may be
-    /// behind one of those only.
-    fn ask_on_more_paths(&self, shared: &mut Shared, now: Time, up: PortSet, host: &mut dyn Host) {
-        let planes = shared.paths.plane_count();
-        for turn in planes..LEAST_ASKED {
-            let plane = turn % planes;
-            if !up.contains(shared.paths.plane_port(plane)) {
-                continue;
-            }
-            let condemned = if turn % 2 == 0 { shared.paths.condemned_to_probe(plane) } else { None };
-            if let Some(other) = condemned.or_else(|| shared.paths.choose_to_probe(plane)) {
-                shared.repeat_probe(now, other, host);
-            }
+            ask_on_more_paths(shared, now, up, host);
         }
     }
 
@@ -297,5 +281,21 @@ impl Requestor {
         }
         self.lose_oldest(shared, now, host);
         shared.try_condemned(now, host);
+    }
+}
+
+/// Where there are few planes, the same probe on more paths of each. Every second one is condemned, if the plane has such
+/// a path: the peer may be behind one of those only.
+fn ask_on_more_paths(shared: &mut Shared, now: Time, up: PortSet, host: &mut dyn Host) {
+    let planes = shared.paths.plane_count();
+    for turn in planes..LEAST_ASKED {
+        let plane = turn % planes;
+        if !up.contains(shared.paths.plane_port(plane)) {
+            continue;
+        }
+        let condemned = if turn % 2 == 0 { shared.paths.condemned_to_probe(plane) } else { None };
+        if let Some(other) = condemned.or_else(|| shared.paths.choose_to_probe(plane)) {
+            shared.repeat_probe(now, other, host);
+        }
     }
 }

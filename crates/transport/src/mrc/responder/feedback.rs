@@ -42,14 +42,13 @@ impl Responder {
         self.pending.batched = false;
         self.pending.with_data = WithData::default();
         let asked = probe.is_some();
-        let received = shared.stats.data_packets_in as u32;
-        if asked {
-            shared.reverse.asked(now, &shared.paths, received, shared.rtt.smoothed);
-        }
-        let Some(path) = shared.reverse.next(now, &shared.paths, shared.ports_up, asked) else { return };
-        if asked {
-            shared.reverse.answering(now, path, received);
-        }
+        let path = if asked {
+            let (received, rtt) = (shared.stats.data_packets_in as u32, shared.rtt.smoothed);
+            shared.reverse.next_for_answer(now, &shared.paths, shared.ports_up, received, rtt)
+        } else {
+            shared.reverse.next(now, &shared.paths, shared.ports_up, false)
+        };
+        let Some(path) = path else { return };
         let out = Outgoing { now, path, pressure: self.pressure_to_tell() };
         let first_gap = self.cack() + 1;
         let seq = self.expand(trigger.psn);
