@@ -36,8 +36,8 @@ def faulty(name: str, right: str, wrong: str) -> ModuleType:
 
 MEASURES = {
     "losses per connection are those per host": (
-        '(totals["losses_seen"] - totals["spurious"]) / len(pairs)',
-        'totals["losses_seen"] / topology.hosts',
+        "missed / len(_connected(results))",
+        "missed / topology.hosts",
         test_published.test_losses_are_counted_per_connection_and_per_one_that_crosses_t1,
     ),
     "every connection crosses T1": (

@@ -37,6 +37,7 @@ def measures(results: Results) -> dict[str, float]:
     summary, totals, scenario = results.summary(), results.totals, results.scenario
     topology = scenario.topology
     lost = sum(totals[name] for name in DROPS)
+    missed = totals["losses_seen"] - totals["spurious"]
     figures: dict[str, float | None] = {
         "goodput_gbps": _giga(summary.goodput_bps),
         "goodput_per_host_gbps": _giga(_per_sender(results, summary.goodput_bps)),
@@ -45,9 +46,8 @@ def measures(results: Results) -> dict[str, float]:
         "line_gbps": topology.planes * topology.port_rate / 1e9,
         "failed": totals["fatal"],
         "lost_per_host": lost / topology.hosts,
-        "lost_per_connection": (totals["losses_seen"] - totals["spurious"]) / len(_connected(results)),
+        "lost_per_connection": missed / len(_connected(results)),
     }
-    missed = totals["losses_seen"] - totals["spurious"]
     crossing = _crossing(results)
     if crossing:
         figures["lost_per_crossing"] = missed / crossing
