@@ -19,7 +19,7 @@ def measures(results: Results) -> dict[str, float]:
 
     Always: ``goodput_gbps``, and ``goodput_per_host_gbps`` of hosts that send; ``last_us``,
     ``median_us``, ``line_gbps`` (rate of a host's ports together), ``failed``, ``lost_per_host`` (packets
-    dropped), ``lost_per_connection`` (data packets that queue pairs missed). Where the scenario says how
+    dropped), ``pauses`` (of PFC), ``lost_per_connection`` (data packets that queue pairs missed). Where the scenario says how
     many hosts a T0 has: ``lost_per_crossing``, the same over the connections between different T0s. Of an
     all-reduce ``bus_gbps``, as nccl-tests counts it, 0 if it did not finish. Of training ``step_us``, the
     mean of the steps, and ``last_step_us``, 0 if the last has no end. Of pattern K ``goodputK_gbps``,
@@ -27,8 +27,9 @@ def measures(results: Results) -> dict[str, float]:
 
     With a time series: ``first_minute_lost_per_crossing``, of the first minute only;
     ``late_losses_per_host_s``, packets that queue pairs missed after the first minute, per host and second;
-    ``worstK_gbps``, the goodput of pattern K in the worst tenth of its time; the goodput ``before_gbps``,
-    ``during_gbps`` and ``after_gbps`` the faults, and ``final_gbps`` after the last of them has begun;
+    ``worstK_gbps``, the goodput of pattern K in the worst tenth of its time; ``late_gbps``, the goodput in
+    the last fifth of the run; the goodput ``before_gbps``, ``during_gbps`` and ``after_gbps`` the faults,
+    and ``final_gbps`` after the last of them has begun;
     ``affected_share``, of the connections between different T0s, those that have condemned a path over what
     is impaired by name, and ``lost_per_affected``, the data packets that queue pairs missed for each of them;
     ``recover_us``, from the last repair until the goodput is 95 % of that before; ``bypass_us``, from the
@@ -46,6 +47,7 @@ def measures(results: Results) -> dict[str, float]:
         "line_gbps": topology.planes * topology.port_rate / 1e9,
         "failed": totals["fatal"],
         "lost_per_host": lost / topology.hosts,
+        "pauses": float(totals["pauses"]),
         "lost_per_connection": missed / len(_connected(results)),
     }
     crossing = _crossing(results)
@@ -121,6 +123,8 @@ def _over_time(results: Results) -> dict[str, float]:
         edges = np.linspace(begin, end, _INTERVALS + 1)
         reached = np.interp(edges, times, placed[:, pattern].astype(float), left=0.0)
         figures[f"worst{pattern}_gbps"] = float(np.min(np.diff(reached) * 8 / np.diff(edges)) / 1e3)
+    by_then = np.interp(times[-1] * 0.8, times, placed.sum(axis=1).astype(float), left=0.0)
+    figures["late_gbps"] = float((placed[-1].sum() - by_then) * 8 / (times[-1] * 0.2) / 1e3)
     missed = np.asarray(series.columns["losses_seen"]) - np.asarray(series.columns["spurious"])
     first_minute = float(np.interp(_MINUTE_US, times, missed, left=0.0))
     if crossing := _crossing(results):
