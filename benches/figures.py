@@ -113,8 +113,15 @@ _WRITE_8192 = instruments.write_bw(
 _WRITE_64 = instruments.write_bw(
     "write-bw-64", "openmrc, 64-byte writes, posted in batches", "--size", "64", *_SPRAY
 )
-_WRITE_2 = instruments.write_bw(
-    "write-bw-2", "openmrc, 2-byte writes, posted in batches", "--size", "2", *_SPRAY
+# perftest's depth and chains.
+_WRITE_2, _WRITE_2_CHAINS = (
+    instruments.write_bw(
+        f"write-bw-2-l{chain}",
+        f"openmrc, 2-byte writes in chains of {chain}, 128 outstanding",
+        *("--size", "2", "--tx-depth", "128", "--post-list", str(chain)),
+        *_SPRAY,
+    )
+    for chain in (1, 64)
 )
 _LOSS_01 = instruments.write_bw("write-bw-loss-0.1%", "openmrc, 0.1 % loss", *_WRITES, "--loss", "0.001")
 _LOSS_1 = instruments.write_bw("write-bw-loss-1%", "openmrc, 1 % loss", *_WRITES, "--loss", "0.01")
@@ -325,7 +332,7 @@ FIGURES: Sequence[Figure] = [
         "C interface: perftest's ib_write_bw -l 64, 2-byte messages per second / write-bw",
         at_least(0.9),
         (_IB_WRITE_RATE_CHAINS, "pps"),
-        (_WRITE_2, "pps"),
+        (_WRITE_2_CHAINS, "pps"),
     ),
     Figure(
         "C interface: 8 bytes through a flag in memory (verbs), p50 / write-lat",

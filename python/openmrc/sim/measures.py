@@ -120,6 +120,8 @@ def _over_time(results: Results) -> dict[str, float]:
         ends = [results.columns["delivered_ps"][row] for row in rows]
         begin = results.scenario.traffic[pattern].start_us
         end = max((at * 1e-6 for at in ends if at != NEVER), default=times[-1])
+        if end <= begin:
+            continue
         edges = np.linspace(begin, end, _INTERVALS + 1)
         reached = np.interp(edges, times, placed[:, pattern].astype(float), left=0.0)
         figures[f"worst{pattern}_gbps"] = float(np.min(np.diff(reached) * 8 / np.diff(edges)) / 1e3)

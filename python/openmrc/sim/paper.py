@@ -91,6 +91,9 @@ FIGURES: dict[str, OverTime | BySize] = {
         "P19",
         {"MRC": "mrc", "DCQCN, 1 QP": "rocev2-1", "DCQCN, 8 QPs": "rocev2-8", "PFC only, 8 QPs": "pfc-8"},
     ),
+    "22": OverTime(
+        "P20", {"default profile": "default", "more aggressive": "more", "most aggressive": "most"}
+    ),
 }
 """By the number that the paper gives it."""
 
