@@ -56,7 +56,8 @@ def tokens_of(tmp_path, hosts):
 
 
 @needs_root
-def test_a_lab_is_watched_and_steered_by_agents(tmp_path):
+def test_a_lab_is_watched_and_steered_by_agents(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENMRC_JOB", "ring")
     file = specification(tmp_path, "steered")
     database, state = tmp_path / "c.db", tmp_path / "state"
     with running(tmp_path, "agents") as lab, ExitStack() as stack:
@@ -95,6 +96,14 @@ def test_a_lab_is_watched_and_steered_by_agents(tmp_path):
             page = re.search(r"http\S+", agent.line())[0]
             assert eventually(lambda: client.status().hosts_heard == len(RING), 60)
             assert "openmrc_agent_connected 1.0" in httpx.get(page, trust_env=False).text
+            assert eventually(
+                lambda: (
+                    ring.write(1)
+                    or [(job.job, job.hosts, min(job.planes_bps) > 0) for job in client.jobs()]
+                    == [("ring", len(RING), True)]
+                ),
+                60,
+            ), client.jobs()
             lab.degrade(link, loss=1.0)
             assert eventually(
                 lambda: ring.write(1) or [fault.name for fault in client.faults()] == [link], 60

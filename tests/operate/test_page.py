@@ -1,11 +1,13 @@
 """The controller's page in Debian's Chromium: it names what breaks while it is open, and its actions work."""
 
 import shutil
+import time
 
 import pytest
 
 from openmrc.fabric import Fabric
-from tests.helpers.controllers import SECRET, controller, operator, report_all
+from openmrc.operate.model import JobSeen, Report
+from tests.helpers.controllers import BOOT, SECRET, agent, controller, operator, report_all
 from tests.helpers.ends import eventually
 from tests.helpers.labs import RING, specification
 
@@ -124,6 +126,32 @@ def test_two_operators_act_and_see_each_other_and_names_with_markup_stay_text(fa
         ben.wait_for_selector("#confirm", state="hidden")
         ada.locator("#log", has_text="repaired").first.wait_for()
         assert client.link(link).decision == "none"
+
+
+def test_a_job_has_a_line_for_each_plane_and_its_name_stays_text(file, tmp_path, opened):
+    name = "<img src=x onerror=alert(1)>"
+    with controller(file, tmp_path / "c.db") as (address, _), agent(address, "h0") as client:
+        page = opened(f"{address}/")
+        page.locator("#jobs", has_text="OPENMRC_JOB").wait_for()
+        received = 0
+
+        def drawn():
+            nonlocal received
+            received += 10**8
+            goodput = [JobSeen(job=name, processes=3, received=[received, received // 2])]
+            now = time.monotonic()
+            client.report(
+                Report(host="h0", boot=BOOT, sequence=round(now * 1e9), counted_s=now, goodput=goodput)
+            )
+            return page.locator("#job polyline").count() == 2
+
+        assert eventually(drawn, 60)
+        page.locator("#jobs button", has_text=name).click()
+        page.locator("#jobs button[aria-pressed=true]", has_text=name).wait_for()
+        assert "1 hosts, 3 processes" in page.locator("#jobs").inner_text()
+        assert page.locator("#job .planes li").all_inner_texts()[1].startswith("plane 1 ")
+        assert name in page.locator("#job svg").get_attribute("aria-label")
+        assert page.locator("#jobs img, #job img").count() == 0
 
 
 def test_the_page_is_there_again_after_a_restart_and_works_by_keyboard(fabric, file, tmp_path, opened):

@@ -13,10 +13,10 @@ from openmrc.cli.controller import require
 from openmrc.cli.validate import of_fabric
 from openmrc.errors import Error
 from openmrc.printable import printable
-from openmrc.units import rate
+from openmrc.units import rate, size
 
 if TYPE_CHECKING:
-    from openmrc.operate.model import NamedFault, Outcome
+    from openmrc.operate.model import FaultCost, JobInfo, NamedFault, Outcome
 
 fabric = typer.Typer(
     help="Ask the controller of a fabric, and tell it what to do.",
@@ -93,6 +93,63 @@ def faults(
         )
     else:
         print("no faults" if not over else "no faults that are over")
+
+
+@fabric.command()
+def jobs(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[JOB]", help="Show this one: each plane, and what faults cost it."),
+    ] = None,
+    controller: ControllerOption = None,
+    authority: AuthorityOption = None,
+    json: _common.JsonOption = False,
+) -> None:
+    """List jobs with their goodput, or show one with each plane and what named faults cost it.
+
+    A process names its job in OPENMRC_JOB. Goodput is what all processes of a job receive.
+    """
+    with client(controller, authority) as asked:
+        found = asked.jobs()
+    if name is not None:
+        found = [job for job in found if job.job == name]
+        if not found:
+            raise Error(f"no job {printable(name)[:64]!r} has been heard; `openmrc fabric jobs` lists them")
+    if json:
+        _common.print_json([job.model_dump() for job in found])
+    elif name is not None:
+        _show_job(found[0])
+    elif found:
+        columns = ("JOB", "HOSTS", "PROCESSES", "GOODPUT", "LEAST PLANE", "MOST PLANE", "FAULTS THAT COST")
+        _common.print_table(columns, [_job_row(job) for job in found])
+    else:
+        print("no jobs: a process names its job in OPENMRC_JOB and publishes its devices (OPENMRC_OBSERVE=1)")
+
+
+def _job_row(job: "JobInfo") -> tuple[str, ...]:
+    rates = [rate(round(each / 8), 1) for each in (job.goodput_bps, min(job.planes_bps), max(job.planes_bps))]
+    costly = sum(cost.outcome == "cost" for cost in job.costs)
+    return printable(job.job), str(job.hosts), str(job.processes), *rates, str(costly)
+
+
+def _show_job(job: "JobInfo") -> None:
+    print(printable(f"{job.job}: {job.hosts} hosts, {job.processes} processes"))
+    planes = [(f"plane {plane}", rate(round(each / 8), 1)) for plane, each in enumerate(job.planes_bps)]
+    _common.print_table(("", "GOODPUT"), [*planes, ("all", rate(round(job.goodput_bps / 8), 1))])
+    for cost in job.costs:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(cost.since))
+        lasted = "still open" if cost.until is None else f"for {cost.until - cost.since:.0f} s"
+        print(printable(f"{when}  {cost.kind} {cost.name}, {lasted}: {_cost_told(cost)}"))
+
+
+def _cost_told(cost: "FaultCost") -> str:
+    if cost.outcome == "unknown" or cost.before_bps is None or cost.during_bps is None:
+        return "too little goodput before or during it to compare"
+    rates = [rate(round(each / 8), 1) for each in (cost.during_bps, cost.before_bps)]
+    others = "; other faults at the same time" if cost.together else ""
+    if cost.outcome == "none":
+        return f"no difference beyond the job's own variation ({rates[1]} before){others}"
+    return f"{rates[0]} instead of {rates[1]}, {size(cost.lost_bytes)} less{others}"
 
 
 @fabric.command()

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -22,8 +22,9 @@ from openmrc.fabric import Fabric
 from openmrc.files import read_text, write_text
 from openmrc.observe import DevicePaths, Observer, devices
 from openmrc.operate.client import Client
+from openmrc.operate.goodput import Received, Watched, job_name
 from openmrc.operate.locate import Locator, Sight
-from openmrc.operate.model import MOST_PATHS, LoopSeen, Name, Report
+from openmrc.operate.model import MOST_JOBS, MOST_PATHS, LoopSeen, Name, Report
 from openmrc.operate.probing import Probing
 
 PERIOD_S = 0.5
@@ -58,6 +59,16 @@ class Counts:
     alive_paths: int = 0
 
 
+class _Seen(NamedTuple):
+    """A device at a look."""
+
+    path: Path
+    """Its socket."""
+    paths: DevicePaths
+    received: list[int]
+    """Bytes by port."""
+
+
 class Agent:
     """The agent of one host, or of several hosts of a lab."""
 
@@ -89,6 +100,8 @@ class Agent:
         self.deny_version = 0
         self.counts = Counts()
         self._locator = Locator(fabric)
+        self._received = {host: Received(fabric.planes) for host in self.hosts}
+        self._began = time.monotonic()
         self._clients = {host: connect(host) for host in self.hosts}
         self._state = state
         self._boot = secrets.token_hex(8)
@@ -134,29 +147,29 @@ class Agent:
     def turn(self) -> None:
         """Looks once, applies the deny list, and reports."""
         self.probing.turn()
-        seen = self._look()
-        by_host: dict[str, list[tuple[Path, DevicePaths]]] = {host: [] for host in self.hosts}
-        for path, device in seen:
-            host = self._locator.host(device)
+        by_host: dict[str, list[_Seen]] = {host: [] for host in self.hosts}
+        for each in self._look():
+            host = self._locator.host(each.paths)
             if host in by_host:
-                by_host[host].append((path, device))
+                by_host[host].append(each)
         applied = True
-        for path, device in (pair for each in by_host.values() for pair in each):
-            applied &= self._apply(path, device)
+        for each in (device for found in by_host.values() for device in found):
+            applied &= self._apply(each.path, each.paths)
         dead = alive = 0
-        for host, each in by_host.items():
-            sight = self._locator.sight(device for _, device in each)
+        for host, found in by_host.items():
+            sight = self._locator.sight(device.paths for device in found)
             dead, alive = dead + len(sight.dead), alive + len(sight.alive)
-            self._report(host, [device for _, device in each], sight, applied=applied)
+            self._report(host, found, sight, applied=applied)
         self.counts.devices = sum(map(len, by_host.values()))
         self.counts.dead_paths, self.counts.alive_paths = dead, alive
 
-    def _look(self) -> list[tuple[Path, DevicePaths]]:
+    def _look(self) -> list[_Seen]:
         found = []
         for path in devices():
             try:
                 with Observer(path, patience_s=0.5) as observer:
-                    found.append((path, observer.paths()))
+                    received = [port["rx_bytes"] for port in observer.state().stats["ports"]]
+                    found.append(_Seen(path, observer.paths(), received))
             except (DeviceError, OSError):
                 continue  # It is stopped, or has just been closed.
         return found
@@ -177,7 +190,7 @@ class Agent:
             pass
         return False
 
-    def _report(self, host: str, seen: list[DevicePaths], sight: Sight, *, applied: bool) -> None:
+    def _report(self, host: str, seen: list[_Seen], sight: Sight, *, applied: bool) -> None:
         dead = dict.fromkeys((self.fabric.host(path.dst), path.ev) for path in sight.dead)
         alive = dict.fromkeys((self.fabric.host(path.dst), path.ev) for path in sight.alive)
         loops = self.probing.seen(host)
@@ -189,10 +202,14 @@ class Agent:
             # Until every process has the list, the agent has not.
             "deny_version": self.deny_version if applied else 0,
             "devices": len(seen),
-            "jobs": sorted({device.job[:64] for device in seen if device.job})[:64],
+            "jobs": sorted(filter(None, {job_name(each.paths.job) for each in seen}))[:MOST_JOBS],
         }
+        goodput = self._received[host].see(
+            Watched(path.name, paths, received, self._locator.planes(paths.addresses, host))
+            for path, paths, received in seen
+        )
         now = time.monotonic()
-        # Counts of loops that lose nothing grow with every turn, and are no news.
+        # Counts of loops that lose nothing, and of jobs, grow with every turn, and are no news.
         losing = [loop for loop in loops if loop.lost]
         told, told_losing, since = self._told.get(host, ({}, [], 0.0))
         if (content, losing) == (told, told_losing) and now - since < HEARTBEAT_S - PERIOD_S / 2:
@@ -205,7 +222,8 @@ class Agent:
             boot=self._boot,
             sequence=self._sequence,
             time=time.time(),
-            tx_bytes=sum(row["tx_bytes"] for device in seen for row in device.counters),
+            counted_s=now - self._began,
+            goodput=goodput,
         )
         try:
             reply = self._clients[host].report(report)

@@ -24,6 +24,7 @@ from openmrc.control.messages import problem
 from openmrc.errors import ArgumentError, StateError
 from openmrc.operate import metrics, model
 from openmrc.operate.model import API
+from openmrc.operate.series import KEPT_S
 from openmrc.operate.service import Service
 from openmrc.operate.tokens import is_agent
 from openmrc.operate.validate import validate
@@ -127,6 +128,18 @@ def _reading(app: FastAPI, service: Service) -> None:
     async def hosts() -> list[model.HostInfo]:
         """Hosts that have been heard."""
         return service.hosts()
+
+    @app.get(f"{API}/jobs")
+    async def jobs() -> list[model.JobInfo]:
+        """Jobs with their goodput now, by plane, and what named faults cost them."""
+        return service.jobs.info(time.monotonic())
+
+    @app.get(f"{API}/job")
+    async def job(
+        name: str = Query(max_length=model.MOST_JOB_NAME), seconds: float = Query(600.0, gt=0, le=KEPT_S)
+    ) -> model.JobSeries:
+        """The goodput of a job over time, by plane."""
+        return service.jobs.series(name, seconds, time.monotonic(), time.time())
 
     @app.get(f"{API}/decisions")
     async def decisions() -> list[model.Outcome]:

@@ -97,6 +97,14 @@ class Client(Closable):
         """Hosts that have been heard."""
         return self._list(model.HostInfo, "hosts")
 
+    def jobs(self) -> list[model.JobInfo]:
+        """Jobs with their goodput and what named faults cost them."""
+        return self._list(model.JobInfo, "jobs")
+
+    def job(self, name: str, seconds: float = 600.0) -> model.JobSeries:
+        """The goodput of a job in the last seconds."""
+        return self._get(model.JobSeries, "job", name=name, seconds=str(seconds))
+
     def link(self, name: str) -> model.LinkInfo:
         """A link, by its name or a port, with its history."""
         return self._get(model.LinkInfo, "link", name=name)

@@ -23,7 +23,7 @@ from openmrc.localise import (
 from openmrc.localise.components import crossing
 from openmrc.localise.loops import PROBERS
 from openmrc.localise.paths import PACKETS
-from openmrc.operate.model import Decision, Evidence, Panel, Report
+from openmrc.operate.model import Decision, Evidence, FabricInfo, HostInfo, Panel, Report
 
 MOST_LINKS = 200_000
 """A map of more needs racks that sum up for it."""
@@ -130,6 +130,17 @@ class Topology:
             return self.of_node[what]
         return [self.link(what).name]
 
+    def info(self) -> FabricInfo:
+        """The links by number, for a page."""
+        return FabricInfo(
+            name=self.fabric.spec.name,
+            hosts=self.fabric.hosts,
+            planes=self.fabric.planes,
+            port_rate_bps=self.fabric.port_rate,
+            panels=self.panels,
+            names=self.names,
+        )
+
     def parts(self, component: Component) -> list[str]:
         """The names of the links that a component's failure takes."""
         if component.kind in _LINKS:
@@ -231,6 +242,25 @@ class Map:
     def heard(self, now: float, patience: float) -> list[HostView]:
         """Hosts with a report that is not older than ``patience``, seconds."""
         return [view for view in self.hosts.values() if now - view.heard <= patience]
+
+    def host_infos(self, now: float, patience: float) -> list[HostInfo]:
+        """Hosts that have ever been heard, in their order, as of ``now``."""
+        views = sorted(self.hosts.values(), key=lambda view: self.fabric.host(view.report.host))
+        return [
+            HostInfo(
+                host=view.report.host,
+                heard_s=now - view.heard,
+                silent=now - view.heard > patience,
+                clock_off_s=view.report.time - view.received if view.report.time else None,
+                devices=view.report.devices,
+                jobs=view.report.jobs,
+                dead_paths=len(view.report.dead),
+                alive_paths=len(view.report.alive),
+                ports_down=view.report.ports_down,
+                deny_version=view.report.deny_version,
+            )
+            for view in views
+        ]
 
     def evaluate(self, now: float, patience: float) -> tuple[list[Verdict], dict[str, Evidence]]:
         """What has failed, and what is known of each link, from reports not older than ``patience``.

@@ -120,7 +120,7 @@ class Locator:
         return sight
 
     def _see(self, device: DevicePaths, host: str, sight: Sight) -> None:
-        planes = self._planes(device, host)
+        planes = self.planes(device.addresses, host)
         for port in planes.keys() - set(device.ports_up):
             down = self.cable(host, planes[port])
             if down not in sight.cables_down:
@@ -145,11 +145,11 @@ class Locator:
                 if last.get((port, ev, address), 0) > max(since, 0):
                     sight.alive.append(path)
 
-    def _planes(self, device: DevicePaths, host: str) -> dict[int, int]:
-        """The plane of each port, by its address."""
+    def planes(self, addresses: Iterable[str], host: str) -> dict[int, int]:
+        """The plane of each port of a device, by its address."""
         own = {IPv6Address(each): plane for plane, each in enumerate(self.fabric.host_addresses(host))}
         found = {}
-        for port, address in enumerate(device.addresses):
+        for port, address in enumerate(addresses):
             with contextlib.suppress(AddressValueError):
                 if (plane := own.get(IPv6Address(address))) is not None:
                     found[port] = plane

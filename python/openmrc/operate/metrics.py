@@ -9,6 +9,7 @@ from openmrc.operate.agent import Agent
 from openmrc.operate.model import Evidence
 from openmrc.operate.service import Service
 
+_OUTCOMES = ("sent", "received", "late", "repeated", "foreign", "unsent", "unknown")
 _KINDS = ("link", "upward", "downward", "switch", "host", "group", "unknown")
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -103,6 +104,16 @@ def of_controller(service: Service) -> Iterator[Metric]:
         "plane",
         ((str(plane), share) for plane, share in sorted(least.items())),
     )
+    goodput = CounterMetricFamily(
+        "openmrc_job_goodput_bytes",
+        "Bytes that the processes of a job have received.",
+        # Prometheus has a label "job" of its own.
+        labels=["job_name", "plane"],
+    )
+    for job, planes in service.jobs.totals():
+        for plane, count in enumerate(planes):
+            goodput.add_metric([job, str(plane)], count)
+    yield goodput
     yield counter("openmrc_controller_reports", "Reports of agents.", "outcome", service.reports.items())
     yield gauge("openmrc_controller_listeners", "Pages and commands that follow events.", len(service.events))
     yield gauge(
@@ -142,5 +153,5 @@ def of_agent(agent: Agent) -> Iterator[Metric]:
         "openmrc_agent_probes",
         "Probes of the agent's hosts by outcome; foreign packets are those that it has not sent.",
         "outcome",
-        agent.probing.totals.items(),
+        {**dict.fromkeys(_OUTCOMES, 0), **agent.probing.totals}.items(),
     )

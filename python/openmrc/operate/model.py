@@ -14,11 +14,16 @@ MOST_BODY = 1 << 20
 """Bytes of a request."""
 MOST_PATHS = 4096
 """Paths of a kind in a report."""
+MOST_JOBS = 64
+"""Jobs in a report."""
+MOST_JOB_NAME = 64
+"""Characters of a job's name; longer ones are cut."""
 
 Uint32 = Annotated[int, Field(ge=0, lt=1 << 32)]
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 HostName = Annotated[str, Field(pattern=r"^h[0-9]{1,9}$")]
+JobName = Annotated[str, Field(min_length=1, max_length=MOST_JOB_NAME)]
 
 
 class Evidence(enum.IntEnum):
@@ -68,6 +73,15 @@ class LoopSeen(_Model):
     lost: Count
 
 
+class JobSeen(_Model):
+    """What the processes of a job on a host have received since the agent saw the first of them."""
+
+    job: JobName
+    processes: Count
+    received: Annotated[list[Count], Field(max_length=64)]
+    """Bytes by plane: UDP payloads, with the headers of the transport."""
+
+
 class Report(_Model):
     """What an agent has seen since its last report."""
 
@@ -89,9 +103,10 @@ class Report(_Model):
     """The deny list that the agent has handed to its processes."""
     devices: Count = 0
     """Open devices of the host's processes."""
-    jobs: Annotated[list[Annotated[str, Field(max_length=64)]], Field(max_length=64)] = []
-    tx_bytes: Count = 0
-    rx_bytes: Count = 0
+    jobs: Annotated[list[Annotated[str, Field(max_length=MOST_JOB_NAME)]], Field(max_length=MOST_JOBS)] = []
+    counted_s: Annotated[float, Field(ge=0, lt=1 << 40, allow_inf_nan=False)] = 0.0
+    """When :attr:`goodput` was counted, seconds since the agent started."""
+    goodput: Annotated[list[JobSeen], Field(max_length=MOST_JOBS)] = []
 
 
 class Reply(_Model):
@@ -201,6 +216,54 @@ class HostInfo(_Model):
     alive_paths: int = 0
     ports_down: list[int] = []
     deny_version: int = 0
+
+
+class FaultCost(_Model):
+    """What a fault has cost a job: its goodput during the fault against that before."""
+
+    fault: int
+    """The fault's id."""
+    kind: str
+    name: str
+    since: float
+    until: float | None = None
+    outcome: Literal["cost", "none", "unknown"]
+    """``none``: the difference is within the job's own variation; ``unknown``: too little to compare."""
+    before_bps: float | None = None
+    during_bps: float | None = None
+    lost_bytes: float = 0.0
+    """What the job would have received more at the rate of before; 0 unless ``outcome`` is ``cost``."""
+    together: bool = False
+    """Other faults concerned the job at the same time, and have a share in the difference."""
+
+
+class JobInfo(_Model):
+    """A job, by what the agents of its hosts report."""
+
+    job: str
+    since: float
+    """First heard, seconds since 1970."""
+    heard_s: float
+    """Seconds since it was last heard."""
+    hosts: int
+    processes: int
+    goodput_bps: float
+    """Received by all of its processes in the last ten seconds."""
+    planes_bps: list[float]
+    """The same by plane."""
+    costs: list[FaultCost]
+    """Of named faults, the newest first."""
+
+
+class JobSeries(_Model):
+    """The goodput of a job over time."""
+
+    job: str
+    begin: float
+    """Of the first step, seconds since 1970."""
+    step_s: float
+    planes_bps: list[list[float | None]]
+    """By plane and step; ``None``: no agent has reported it."""
 
 
 class Drain(_Model):

@@ -23,6 +23,7 @@ from openmrc.localise import Kind, Verdict
 from openmrc.operate.alerts import Alerts
 from openmrc.operate.events import Events
 from openmrc.operate.faults import Faults
+from openmrc.operate.jobs import Jobs
 from openmrc.operate.linkmap import Map, Topology
 from openmrc.operate.model import (
     Action,
@@ -83,6 +84,7 @@ class Service:
         self.settings = settings or Settings()
         self.topology = Topology(fabric)
         self.map = Map(self.topology)
+        self.jobs = Jobs(self.topology)
         self.events = Events()
         self.started = time.time()
         self.reports = {"taken": 0, "old": 0, "refused": 0}
@@ -224,11 +226,15 @@ class Service:
         Raises:
             ArgumentError: if it names what the fabric does not have.
         """
+        before, heard, received = self.map.hosts.get(report.host), time.monotonic(), time.time()
         try:
-            newer = self.map.take(report, time.monotonic(), time.time())
+            self.jobs.check(report)
+            newer = self.map.take(report, heard, received)
         except ArgumentError:
             self.reports["refused"] += 1
             raise
+        if newer:
+            self.jobs.take(report, before, heard, received)
         self.reports["taken" if newer else "old"] += 1
         self._dirty = True
         known = report.deny_version == self.deny_version
@@ -255,6 +261,7 @@ class Service:
         opened, closed = self.faults.see(
             verdicts, time.time(), lambda link: self.map.evidence[link] is Evidence.GOOD
         )
+        self.jobs.see(self.faults.open.values(), now, time.time())
         for fault in (*opened, *closed):
             self.events.publish("fault", fault.model_dump())
         await self._decide(verdicts, now)
@@ -467,14 +474,7 @@ class Service:
 
     def fabric_info(self) -> FabricInfo:
         """The links by number."""
-        return FabricInfo(
-            name=self.fabric.spec.name,
-            hosts=self.fabric.hosts,
-            planes=self.fabric.planes,
-            port_rate_bps=self.fabric.port_rate,
-            panels=self.topology.panels,
-            names=self.topology.names,
-        )
+        return self.topology.info()
 
     async def link(self, what: str) -> LinkInfo:
         """A link with its history.
@@ -519,23 +519,7 @@ class Service:
 
     def hosts(self) -> list[HostInfo]:
         """Hosts that have ever been heard, in their order."""
-        now = time.monotonic()
-        views = sorted(self.map.hosts.values(), key=lambda view: self.fabric.host(view.report.host))
-        return [
-            HostInfo(
-                host=view.report.host,
-                heard_s=now - view.heard,
-                silent=now - view.heard > self.settings.patience_s,
-                clock_off_s=view.report.time - view.received if view.report.time else None,
-                devices=view.report.devices,
-                jobs=view.report.jobs,
-                dead_paths=len(view.report.dead),
-                alive_paths=len(view.report.alive),
-                ports_down=view.report.ports_down,
-                deny_version=view.report.deny_version,
-            )
-            for view in views
-        ]
+        return self.map.host_infos(time.monotonic(), self.settings.patience_s)
 
 
 def _said(verdict: Verdict) -> str:

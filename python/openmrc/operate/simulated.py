@@ -1,7 +1,8 @@
 """Reports of hosts that do not exist, with faults from a seeded generator: to see the controller at work.
 
 Probes are drawn one by one from the losses of the components that they need, so the localiser has the task
-that it has in a real fabric. Time is real; nothing else of a network is simulated: no queues, no transport.
+that it has in a real fabric. Two jobs receive at the rate of the paths that lose nothing. Time is real;
+nothing else of a network is simulated: no queues, no transport.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 from openmrc.fabric import Fabric, Specification
 from openmrc.localise import Component, Kind, components_of_path, loops_of_host
-from openmrc.operate.model import LoopSeen, Report
+from openmrc.operate.model import JobSeen, LoopSeen, Report
 from openmrc.operate.score import Injected
 from openmrc.operate.service import Service
 
@@ -31,6 +32,9 @@ PROBES = 200
 PERIOD_S = 1.0
 _PATHS = 16
 """Paths in use of a host."""
+_JOBS = ("train-a", "train-b")
+_SHARE, _SPREAD = 0.9, 0.03
+"""Of a port's rate that a job uses, and how much less that is at times."""
 _LOSSES = (1.0, 1.0, 0.3, 0.05, 0.02)
 _KINDS = (Kind.LINK,) * 6 + (Kind.UPWARD, Kind.SWITCH, Kind.HOST)
 
@@ -70,6 +74,9 @@ class Simulated:
         self._deny_version = 0
         self._hosts = [f"h{number}" for number in range(fabric.hosts)]
         self._loops = {host: list(loops_of_host(fabric, host)) for host in self._hosts}
+        self._received = [[0] * fabric.planes for _ in self._hosts]
+        self._counted = 0.0
+        self._noise = random.Random(seed)
         self._links = sorted(
             {
                 c.name
@@ -121,9 +128,11 @@ class Simulated:
     def reports(self) -> Iterator[Report]:
         """Yields a report of every host, for the last period."""
         self._sequence += 1
+        self._counted += PERIOD_S
         lossy = {fault.component: fault.loss for fault in self.faults}
         for number, host in enumerate(self._hosts):
             loops = []
+            arriving: list[list[float]] = [[] for _ in range(self.fabric.planes)]
             for loop in self._loops[host]:
                 arrives = 1.0
                 for component in loop.components & lossy.keys():
@@ -131,7 +140,9 @@ class Simulated:
                 lost = (
                     PROBES - sum(self._random.random() < arrives for _ in range(PROBES)) if arrives < 1 else 0
                 )
+                arriving[loop.plane].append(arrives)
                 loops.append(LoopSeen(plane=loop.plane, uplink=loop.uplink, sent=PROBES, lost=lost))
+            job = _JOBS[number * len(_JOBS) // len(self._hosts)]
             yield Report(
                 host=host,
                 boot=self._boot,
@@ -141,8 +152,24 @@ class Simulated:
                 alive=self._in_use(number, lossy),
                 deny_version=self._deny_version,
                 devices=1,
-                jobs=["simulated"],
+                jobs=[job],
+                counted_s=self._counted,
+                goodput=[JobSeen(job=job, processes=1, received=self._receive(number, arriving))],
             )
+
+    def _receive(self, number: int, arriving: list[list[float]]) -> list[int]:
+        """Bytes by plane that a host has received since the start, with those of this period.
+
+        Args:
+            number: The host's.
+            arriving: By plane, the share of packets that arrive over each of its loops.
+        """
+        full = self.fabric.port_rate / 8 * PERIOD_S * _SHARE * (1 - self._noise.uniform(0, _SPREAD))
+        for plane, shares in enumerate(arriving):
+            # Queue pairs leave a path that loses, unless all do.
+            usable = sum(each == 1 for each in shares) / len(shares) or max(shares)
+            self._received[number][plane] += round(full * usable)
+        return list(self._received[number])
 
     def _in_use(self, number: int, lossy: dict[Component, float]) -> list[tuple[int, int]]:
         """Paths to one peer that are neither denied nor broken."""

@@ -1,11 +1,12 @@
 // The operator's page: reads the controller's API, follows its events, and draws. No libraries, no other site.
 // Text from the controller goes into the page as text only, never as markup.
 
-const API = "api/v1";
+import { $, API, ask, clock, duration, element, json, rate } from "./tools.js";
+import { readJobs } from "./jobs.js";
+
 const EVIDENCE = ["unknown", "good", "suspect", "lossy", "broken"];
 const DECISIONS = ["none", "denied", "drained"];
 const STATES = [...EVIDENCE, "denied", "drained"];
-const $ = (id) => document.getElementById(id);
 
 let fabric = null;
 let cells = new Uint8Array(0);
@@ -17,42 +18,6 @@ let status = null;
 let stale = new Set();
 
 // --- small things ---------------------------------------------------------------------------------------------
-
-function element(tag, text, attributes = {}, ...children) {
-  const made = document.createElement(tag);
-  if (text) made.textContent = text;
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-    else if (value !== false && value !== null) made.setAttribute(name, value === true ? "" : value);
-  }
-  made.append(...children);
-  return made;
-}
-
-async function ask(path, options = {}) {
-  const answer = await fetch(`${API}/${path}`, { cache: "no-store", ...options });
-  if (!answer.ok) {
-    let told = answer.statusText;
-    try { told = (await answer.json()).detail || told; } catch { /* no JSON */ }
-    throw new Error(typeof told === "string" ? told : JSON.stringify(told));
-  }
-  return answer;
-}
-const json = async (path, options) => (await ask(path, options)).json();
-const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString();
-
-function rate(bits) {
-  for (const [unit, size] of [["Tb/s", 1e12], ["Gb/s", 1e9], ["Mb/s", 1e6]]) {
-    if (bits >= size) return `${+(bits / size).toPrecision(3)} ${unit}`;
-  }
-  return `${bits} b/s`;
-}
-
-function duration(seconds) {
-  if (seconds < 60) return `${Math.max(0, Math.round(seconds))} s`;
-  if (seconds < 3600) return `${Math.round(seconds / 60)} min`;
-  return `${(seconds / 3600).toFixed(1)} h`;
-}
 
 function trouble(text) {
   $("trouble").textContent = text || "";
@@ -396,7 +361,7 @@ async function readAll() {
   }
   cells = new Uint8Array(await (await ask("map")).arrayBuffer());
   panels.forEach(draw);
-  await Promise.all([readStatus(), readFaults(), readLog()]);
+  await Promise.all([readStatus(), readFaults(), readLog(), readJobs(show)]);
   if (shown) await show(shown);
 }
 
@@ -449,5 +414,6 @@ async function start() {
   follow();
   setInterval(() => later("faults", readFaults), 5000);
   setInterval(() => later("status", readStatus), 5000);
+  setInterval(() => { if (!document.hidden) later("jobs", () => readJobs(show)); }, 2000);
 }
 start();
