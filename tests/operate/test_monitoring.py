@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from openmrc.operate import monitoring
-from openmrc.operate.model import Action, Request
+from openmrc.operate.model import Action, JobSeen, Report, Request
 from tests.helpers.commands import command, one_line_error, run
-from tests.helpers.controllers import SECRET, controller, operator
+from tests.helpers.controllers import BOOT, SECRET, controller, operator
+from tests.helpers.controllers import agent as agent_client
 from tests.helpers.ends import eventually
 from tests.helpers.labs import specification
 from tests.helpers.monitoring import get, prometheus
@@ -96,6 +97,9 @@ def test_prometheus_scrapes_controller_and_agent_and_finds_every_metric_that_is_
 
             assert eventually(lambda: value("openmrc_fabric_hosts_heard") == [1.0], 60)
             assert eventually(lambda: value("sum(up)") == [2.0], 60)
+            with agent_client(address, "h4") as client:
+                goodput = [JobSeen(job="llama", processes=1, received=[5, 5])]
+                client.report(Report(host="h4", boot=BOOT, sequence=1, goodput=goodput))
             assert value('openmrc_fabric_links{state="unknown"}') == [64.0]
             link = "p0/t0-0:up0"
             with operator(address) as client:

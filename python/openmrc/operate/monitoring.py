@@ -15,6 +15,20 @@ AGENT_JOB = "openmrc-agent"
 _FAILED = 'kind=~"link|upward|downward|switch|group"'
 
 
+def _probes(*outcomes: str) -> str:
+    """Probes a second with one of these outcomes, of each agent."""
+    chosen = f'openmrc_agent_probes_total{{outcome=~"{"|".join(outcomes)}"}}'
+    return f"sum without (outcome) (rate({chosen}[5m]))"
+
+
+_LOST = (
+    f"clamp_min({_probes('sent')} - {_probes('received', 'late', 'unknown')}, 0) / ({_probes('sent')} > 0)"
+)
+"""Share of an agent's probes that never came back, though it looked."""
+_NOT_COUNTED = f"{_probes('late', 'unsent', 'unknown')} / ({_probes('sent', 'unsent')} > 0)"
+"""Share of an agent's probes that say nothing about links, because its host was too busy."""
+
+
 @dataclass(frozen=True, slots=True)
 class Alert:
     """A rule of Prometheus."""
@@ -122,6 +136,37 @@ ALERTS = (
         "warning",
         "The agent at {{ $labels.instance }} cannot reach the controller; its deny list stays as it is.",
     ),
+    Alert(
+        "OpenmrcProbesUnanswered",
+        f"{_probes('sent')} > 0 unless {_probes('received')} > 0",
+        "5m",
+        "warning",
+        "No probe of the agent at {{ $labels.instance }} comes back: do its T0s forward SRv6?",
+    ),
+    Alert(
+        "OpenmrcProbesLost",
+        f"{_LOST} > 0.001 and {_probes('received')} > 0 unless on () (sum(openmrc_fabric_faults) > 0)",
+        "10m",
+        "warning",
+        "{{ $value | humanizePercentage }} of the probes of the agent at {{ $labels.instance }} are lost,"
+        " and no fault is named.",
+    ),
+    Alert(
+        "OpenmrcProbesNotCounted",
+        f"{_NOT_COUNTED} > 0.05",
+        "10m",
+        "warning",
+        "{{ $value | humanizePercentage }} of the probes of the agent at {{ $labels.instance }} are late,"
+        " unsent or unknown: its host is busy, and its links are known less well.",
+    ),
+    Alert(
+        "OpenmrcProbesForeign",
+        f"{_probes('foreign')} > 1",
+        "5m",
+        "warning",
+        "{{ $value | humanize }} packets a second to the prober at {{ $labels.instance }} are not its own:"
+        " a stranger sends them, or a switch damages probes.",
+    ),
 )
 
 
@@ -157,6 +202,18 @@ PANELS = (
         "plane {{plane}}",
         "percentunit",
     ),
+    Panel(
+        "Goodput of each job",
+        "sum by (job_name) (rate(openmrc_job_goodput_bytes_total[1m]))",
+        "{{job_name}}",
+        "Bps",
+    ),
+    Panel(
+        "Goodput of each plane, all jobs",
+        "sum by (plane) (rate(openmrc_job_goodput_bytes_total[1m]))",
+        "plane {{plane}}",
+        "Bps",
+    ),
     Panel("Reports to the controller", "rate(openmrc_controller_reports_total[1m])", "{{outcome}}", "reqps"),
     Panel("Listeners", "openmrc_controller_listeners", "{{instance}}"),
     Panel("Agents: paths in use", "sum(openmrc_agent_alive_paths)", "in use"),
@@ -170,6 +227,13 @@ PANELS = (
     Panel(
         "Agents: reports", "sum by (outcome) (rate(openmrc_agent_reports_total[1m]))", "{{outcome}}", "reqps"
     ),
+    Panel(
+        "Agents: probes",
+        "sum by (outcome) (rate(openmrc_agent_probes_total[1m]))",
+        "{{outcome}}",
+        "cps",
+    ),
+    Panel("Agents: probes lost", f"{_LOST} > 0", "{{instance}}", "percentunit"),
     Panel("Agents: open devices", "sum(openmrc_agent_devices)", "devices"),
     Panel("Agents: denied links", "max(openmrc_agent_denied_links)", "links"),
 )
