@@ -1,5 +1,6 @@
 """What holds for every test: Ctrl-C interrupts, properties have no deadline, simulated runs keep the laws."""
 
+import os
 import signal
 from contextlib import suppress
 from typing import Any
@@ -13,6 +14,8 @@ from openmrc.sim.results import DROPS
 def pytest_configure() -> None:
     """Examples of properties may take long on a busy machine. A shell has what it runs in the background
     ignore Ctrl-C; processes of tests would inherit that."""
+    # Devices of tests are not for the agent of the machine.
+    os.environ["OPENMRC_AGENT"] = "0"
     # The environment of the tests with torch has no hypothesis.
     with suppress(ImportError):
         from hypothesis import settings

@@ -39,9 +39,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "agent": (
         "openmrc agent https://controller:18517 --host h12 --token-file token",
         "openmrc agent https://controller:18517 --token-file token --otlp http://collector:4318",
+        "openmrc agent https://controller:18517 --token-file token --socket /run/openmrc/agent.sock --user ann",
     ),
     "fabric status": ("openmrc fabric status",),
     "fabric faults": ("openmrc fabric faults --over",),
+    "fabric jobs": ("openmrc fabric jobs", "openmrc fabric jobs llama"),
     "fabric incident": ("openmrc fabric incident 7 --out incident.json",),
     "replay": (
         "openmrc replay incident.json",

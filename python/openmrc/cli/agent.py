@@ -72,15 +72,34 @@ def agent(
         typer.Option("--metrics", help="Serve /metrics on this port of 127.0.0.1.", **_values.port()),
     ] = None,
     otlp: OtlpOption = None,
+    listen: Annotated[
+        Path | None,
+        typer.Option(
+            "--socket",
+            metavar="FILE",
+            help="Listen here for processes of other users and containers that announce themselves. They "
+            "look for /run/openmrc/agent.sock or what OPENMRC_AGENT names.",
+        ),
+    ] = None,
+    user: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--user",
+            metavar="NAME",
+            help="With --socket: believe this user's processes, by name or number; may be repeated. Those of "
+            "root and of the agent's own user are believed.",
+        ),
+    ] = None,
 ) -> None:
     """Tell a controller what the processes of this host see of the fabric; hand them its deny lists.
 
     It sees the devices that this user's processes publish (`openmrc devices`); root sees root's. With
-    CAP_NET_RAW it also probes the links of its hosts. Without the controller it keeps the last deny list, and
-    its processes go on.
+    --socket it sees those of other users and of containers as well. With CAP_NET_RAW it also probes the links
+    of its hosts. Without the controller it keeps the last deny list, and its processes go on.
     """
     require("the agent", "httpx", "prometheus_client")
     from openmrc.operate import agent as agents
+    from openmrc.operate import announced
     from openmrc.operate import metrics as exposition
     from openmrc.operate.client import Client
     from openmrc.operate.exporter import Exporter
@@ -93,6 +112,8 @@ def agent(
     def connect(name: str) -> Client:
         return Client(controller, bearer=tokens.get(name), authority=authority, timeout_s=3.0)
 
+    if user and listen is None:
+        raise ArgumentError("--user is for processes that announce themselves: name a --socket")
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
     known = _fabric(controller, authority, fabric, state)
     hosts = host or list(tokens) or [SourceRoutes.here(known).host]
@@ -103,7 +124,12 @@ def agent(
         receiver = Otlp(otlp, "openmrc-agent", ",".join(hosts), {"openmrc.fabric": known.spec.name})
     with ExitStack() as stack:
         kept = None if state is None else state / "deny.json"
-        running = agents.Agent(known, hosts, connect, state=kept, probe_rate=probe_rate)
+        told = None
+        if listen is not None:
+            told = stack.enter_context(
+                announced.Announced(listen, [announced.user(name) for name in user or ()])
+            )
+        running = agents.Agent(known, hosts, connect, state=kept, probe_rate=probe_rate, announced=told)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: running.close())
         if metrics is not None:

@@ -1,6 +1,7 @@
 """Publishes an open device at a local socket: a thread that answers with counters and sends events.
 
-One socket for each open device, in a directory of the user's own. Requests and answers are lines of JSON.
+One socket for each open device, in a directory of the user's own. Requests and answers are lines of JSON. The
+agent of the host is a reader that the publication itself connects to (:mod:`openmrc.observe.announce`).
 Other users are refused by the kernel's word (SO_PEERCRED), readers are limited in number, and a reader that
 does not read loses its connection, not the device its time.
 """
@@ -14,7 +15,6 @@ import os
 import selectors
 import socket
 import stat
-import struct
 import sys
 import threading
 import time
@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 from openmrc.closing import Closable
 from openmrc.errors import ArgumentError
+from openmrc.observe import announce
 from openmrc.observe.schema import (
     ContextStats,
     DevicePaths,
@@ -42,7 +43,6 @@ MOST_UNREAD = 1 << 20
 MOST_PATHS = 16_000
 MOST_COUNTERS = 4_000
 """Paths, and paths with their counters, in an answer: so many fit into what a reader may leave unread."""
-_CREDENTIALS = struct.Struct("3i")
 _serial = itertools.count()
 
 
@@ -137,8 +137,12 @@ class Publication(Closable):
             OSError: if there are no descriptors, or the directory cannot be written to.
         """
         self._observed = observed
-        self.path = checked_directory() / f"{os.getpid()}-{next(_serial)}.sock"
+        self._number = next(_serial)
+        self.path = checked_directory() / f"{os.getpid()}-{self._number}.sock"
         self._readers: dict[int, _Reader] = {}
+        self._agent_socket = announce.agent_socket()
+        self._agent: _Reader | None = None
+        self._announced = -announce.AGAIN_S
         self._condemned: dict[tuple[int, int, int], int] = {}
         self._stopped = threading.Event()
         self._pid = os.getpid()
@@ -224,7 +228,7 @@ class Publication(Closable):
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            for key, ready in self._selector.select():
+            for key, ready in self._selector.select(self._announce()):
                 if key.fd == self._listener.fileno():
                     self._accept()
                 elif key.fd in self._readers:
@@ -233,6 +237,21 @@ class Publication(Closable):
                 line = _line({"event": dataclasses.asdict(event)})
                 for reader in [each for each in self._readers.values() if each.follows]:
                     self._send(reader, line)
+
+    def _announce(self) -> float | None:
+        """Connects to the agent when it is time; seconds until it is next, ``None`` if that is not needed."""
+        if self._agent_socket is None or self._agent is not None:
+            return None
+        wait = self._announced + announce.AGAIN_S - time.monotonic()
+        if wait > 0:
+            return wait
+        self._announced = time.monotonic()
+        connection = announce.connected(self._agent_socket)
+        if connection is None:
+            return announce.AGAIN_S
+        reader = self._agent = self._add(connection)
+        self._send(reader, _line({"announce": announce.VERSION, "number": self._number}))
+        return announce.AGAIN_S
 
     def _take_events(self) -> Iterator[Event]:
         for events in self._events:
@@ -262,15 +281,18 @@ class Publication(Closable):
             # Out of descriptors, or the reader has gone: the next one is accepted when there is room.
             self._stopped.wait(0.05)
             return
-        _, uid, _ = _CREDENTIALS.unpack(
-            connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        )
-        if uid not in (os.getuid(), 0) or len(self._readers) >= MOST_READERS:
+        _, uid = announce.credentials(connection)
+        accepted = sum(reader is not self._agent for reader in self._readers.values())
+        if uid not in (os.getuid(), 0) or accepted >= MOST_READERS:
             connection.close()
             return
         connection.setblocking(False)
-        self._readers[connection.fileno()] = _Reader(connection)
+        self._add(connection)
+
+    def _add(self, connection: socket.socket) -> "_Reader":
+        reader = self._readers[connection.fileno()] = _Reader(connection)
         self._selector.register(connection, selectors.EVENT_READ)
+        return reader
 
     def _serve(self, reader: "_Reader", ready: int) -> None:
         if ready & selectors.EVENT_WRITE:
@@ -346,6 +368,8 @@ class Publication(Closable):
         if self._readers.pop(reader.connection.fileno(), None) is not None:
             self._selector.unregister(reader.connection)
             reader.connection.close()
+            if reader is self._agent:
+                self._agent = None
 
 
 @dataclasses.dataclass
@@ -361,8 +385,12 @@ def _line(content: dict[str, Any]) -> bytes:
 
 
 def publish_if_wanted(observed: Observed) -> Publication | None:
-    """Publishes an open device if ``OPENMRC_OBSERVE`` is set and not 0; a device works without it too."""
-    if os.environ.get("OPENMRC_OBSERVE", "0") == "0":
+    """Publishes an open device if ``OPENMRC_OBSERVE`` is set and not 0, or if the host has an agent to tell.
+
+    A device works without it too.
+    """
+    wanted = os.environ.get("OPENMRC_OBSERVE")
+    if wanted == "0" or (wanted is None and not announce.is_wanted()):
         return None
     try:
         return Publication(observed)

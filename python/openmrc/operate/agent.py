@@ -21,6 +21,7 @@ from openmrc.errors import DeviceError, Error, FormatError
 from openmrc.fabric import Fabric
 from openmrc.files import read_text, write_text
 from openmrc.observe import DevicePaths, Observer, devices
+from openmrc.operate.announced import Announced, Process
 from openmrc.operate.client import Client
 from openmrc.operate.goodput import Received, Watched, job_name
 from openmrc.operate.locate import Locator, Sight
@@ -62,11 +63,13 @@ class Counts:
 class _Seen(NamedTuple):
     """A device at a look."""
 
-    path: Path
-    """Its socket."""
+    key: str
+    """What tells devices apart: the name of its socket, or of the process that has announced itself."""
     paths: DevicePaths
     received: list[int]
     """Bytes by port."""
+    asked: Path | Process
+    """Its socket, or the connection of a process that has announced itself."""
 
 
 class Agent:
@@ -80,6 +83,7 @@ class Agent:
         *,
         state: Path | None = None,
         probe_rate: int = 0,
+        announced: Announced | None = None,
     ) -> None:
         """Takes over what an earlier one has kept, and begins to probe.
 
@@ -89,6 +93,7 @@ class Agent:
             connect: Makes a client with the token of a host.
             state: A file for the deny list; ``None``: it is lost with the agent.
             probe_rate: Probes a second of each host; 0: none.
+            announced: Processes that announce themselves; it is closed with the agent.
 
         Raises:
             ArgumentError: if there is no such host.
@@ -103,6 +108,7 @@ class Agent:
         self._received = {host: Received(fabric.planes) for host in self.hosts}
         self._began = time.monotonic()
         self._clients = {host: connect(host) for host in self.hosts}
+        self.announced = announced
         self._state = state
         self._boot = secrets.token_hex(8)
         self._sequence = 0
@@ -136,6 +142,8 @@ class Agent:
                 self._ended.wait(max(0.0, began + wait - time.monotonic()))
         finally:
             self.probing.close()
+            if self.announced is not None:
+                self.announced.close()
             for client in self._clients.values():
                 client.close()
 
@@ -154,7 +162,7 @@ class Agent:
                 by_host[host].append(each)
         applied = True
         for each in (device for found in by_host.values() for device in found):
-            applied &= self._apply(each.path, each.paths)
+            applied &= self._apply(each)
         dead = alive = 0
         for host, found in by_host.items():
             sight = self._locator.sight(device.paths for device in found)
@@ -169,18 +177,29 @@ class Agent:
             try:
                 with Observer(path, patience_s=0.5) as observer:
                     received = [port["rx_bytes"] for port in observer.state().stats["ports"]]
-                    found.append(_Seen(path, observer.paths(), received))
+                    found.append(_Seen(path.name, observer.paths(), received, path))
             except (DeviceError, OSError):
                 continue  # It is stopped, or has just been closed.
+        if self.announced is not None:
+            for process in self.announced.look(each.key for each in found):
+                if process.paths is not None:
+                    found.append(_Seen(process.key, process.paths, process.received, process))
         return found
 
-    def _apply(self, path: Path, device: DevicePaths) -> bool:
+    def _apply(self, seen: _Seen) -> bool:
         """Hands the deny list to a device; whether the device was as it should be before."""
-        changes = [each for each in self._locator.crossing(device, self.deny) if each[2] or each[3]]
+        changes = [each for each in self._locator.crossing(seen.paths, self.deny) if each[2] or each[3]]
         if not changes:
             return True
+        if isinstance(seen.asked, Process):
+            for pair, port, deny, allow in changes:
+                seen.asked.deny(pair, port, deny)
+                seen.asked.deny(pair, port, allow, denied=False)
+                self.counts.paths_denied += len(deny)
+                self.counts.paths_allowed += len(allow)
+            return False
         try:
-            with Observer(path, patience_s=0.5) as observer:
+            with Observer(seen.asked, patience_s=0.5) as observer:
                 for pair, port, deny, allow in changes:
                     if deny:
                         self.counts.paths_denied += observer.deny(pair, port, deny)
@@ -205,8 +224,8 @@ class Agent:
             "jobs": sorted(filter(None, {job_name(each.paths.job) for each in seen}))[:MOST_JOBS],
         }
         goodput = self._received[host].see(
-            Watched(path.name, paths, received, self._locator.planes(paths.addresses, host))
-            for path, paths, received in seen
+            Watched(each.key, each.paths, each.received, self._locator.planes(each.paths.addresses, host))
+            for each in seen
         )
         now = time.monotonic()
         # Counts of loops that lose nothing, and of jobs, grow with every turn, and are no news.

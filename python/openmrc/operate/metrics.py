@@ -149,6 +149,13 @@ def of_agent(agent: Agent) -> Iterator[Metric]:
         "action",
         (("deny", counts.paths_denied), ("allow", counts.paths_allowed)),
     )
+    if agent.announced is not None:
+        yield counter(
+            "openmrc_agent_announced_ended",
+            "Connections of processes that announce themselves, by why they were refused or have ended.",
+            "reason",
+            agent.announced.refused.items(),
+        )
     yield counter(
         "openmrc_agent_probes",
         "Probes of the agent's hosts by outcome; foreign packets are those that it has not sent.",
