@@ -148,7 +148,7 @@ def test_a_job_has_a_line_for_each_plane_and_its_name_stays_text(file, tmp_path,
         assert eventually(drawn, 60)
         page.locator("#jobs button", has_text=name).click()
         page.locator("#jobs button[aria-pressed=true]", has_text=name).wait_for()
-        assert "1 hosts, 3 processes" in page.locator("#jobs").inner_text()
+        assert "1 host, 3 processes" in page.locator("#jobs").inner_text()
         assert page.locator("#job .planes li").all_inner_texts()[1].startswith("plane 1 ")
         assert name in page.locator("#job svg").get_attribute("aria-label")
         assert page.locator("#jobs img, #job img").count() == 0

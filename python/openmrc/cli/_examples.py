@@ -39,7 +39,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "agent": (
         "openmrc agent https://controller:18517 --host h12 --token-file token",
         "openmrc agent https://controller:18517 --token-file token --otlp http://collector:4318",
-        "openmrc agent https://controller:18517 --token-file token --socket /run/openmrc/agent.sock --user ann",
+        "openmrc agent --token-file token --socket /run/openmrc/agent.sock --user ann",
     ),
     "fabric status": ("openmrc fabric status",),
     "fabric faults": ("openmrc fabric faults --over",),

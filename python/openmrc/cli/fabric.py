@@ -133,7 +133,8 @@ def _job_row(job: "JobInfo") -> tuple[str, ...]:
 
 
 def _show_job(job: "JobInfo") -> None:
-    print(printable(f"{job.job}: {job.hosts} hosts, {job.processes} processes"))
+    hosts = f"{job.hosts} host{'' if job.hosts == 1 else 's'}"
+    print(printable(f"{job.job}: {hosts}, {job.processes} process{'' if job.processes == 1 else 'es'}"))
     planes = [(f"plane {plane}", rate(round(each / 8), 1)) for plane, each in enumerate(job.planes_bps)]
     _common.print_table(("", "GOODPUT"), [*planes, ("all", rate(round(job.goodput_bps / 8), 1))])
     for cost in job.costs:

@@ -75,7 +75,7 @@ class Simulated:
         self._hosts = [f"h{number}" for number in range(fabric.hosts)]
         self._loops = {host: list(loops_of_host(fabric, host)) for host in self._hosts}
         self._received = [[0] * fabric.planes for _ in self._hosts]
-        self._counted = 0.0
+        self._counted = time.monotonic() - PERIOD_S
         self._noise = random.Random(seed)
         self._links = sorted(
             {
@@ -128,7 +128,9 @@ class Simulated:
     def reports(self) -> Iterator[Report]:
         """Yields a report of every host, for the last period."""
         self._sequence += 1
-        self._counted += PERIOD_S
+        now = time.monotonic()
+        # On a busy machine a period takes longer, and more is received in it.
+        elapsed, self._counted = now - self._counted, now
         lossy = {fault.component: fault.loss for fault in self.faults}
         for number, host in enumerate(self._hosts):
             loops = []
@@ -154,17 +156,18 @@ class Simulated:
                 devices=1,
                 jobs=[job],
                 counted_s=self._counted,
-                goodput=[JobSeen(job=job, processes=1, received=self._receive(number, arriving))],
+                goodput=[JobSeen(job=job, processes=1, received=self._receive(number, elapsed, arriving))],
             )
 
-    def _receive(self, number: int, arriving: list[list[float]]) -> list[int]:
+    def _receive(self, number: int, elapsed: float, arriving: list[list[float]]) -> list[int]:
         """Bytes by plane that a host has received since the start, with those of this period.
 
         Args:
             number: The host's.
+            elapsed: Length of the period, seconds.
             arriving: By plane, the share of packets that arrive over each of its loops.
         """
-        full = self.fabric.port_rate / 8 * PERIOD_S * _SHARE * (1 - self._noise.uniform(0, _SPREAD))
+        full = self.fabric.port_rate / 8 * elapsed * _SHARE * (1 - self._noise.uniform(0, _SPREAD))
         for plane, shares in enumerate(arriving):
             # Queue pairs leave a path that loses, unless all do.
             usable = sum(each == 1 for each in shares) / len(shares) or max(shares)

@@ -31,12 +31,14 @@ export async function readJobs(showLink) {
   $("job").replaceChildren(chart(found, series), legend(found), ...costs(found, showLink));
 }
 
+const counted = (count, one, several = `${one}s`) => `${count} ${count === 1 ? one : several}`;
+
 function row(job, current, showLink) {
   const button = element("button", job.job, { class: "name", type: "button", "data-job": job.job, "aria-pressed": String(current),
     onclick: () => { chosen = job.job; readJobs(showLink).catch(() => { /* the stream tells that the controller is gone */ }); } });
   const costly = job.costs.filter((cost) => cost.outcome === "cost").length;
-  const facts = job.hosts ? `${job.hosts} hosts, ${job.processes} processes, ${rate(job.goodput_bps)}` : `not heard for ${duration(job.heard_s)}`;
-  return element("li", "", {}, button, element("span", ` ${facts}${costly ? `, ${costly} faults cost it goodput` : ""}`, { class: "soft" }));
+  const facts = job.hosts ? `${counted(job.hosts, "host")}, ${counted(job.processes, "process", "processes")}, ${rate(job.goodput_bps)}` : `not heard for ${duration(job.heard_s)}`;
+  return element("li", "", {}, button, element("span", ` ${facts}${costly ? `, ${counted(costly, "fault")} cost it goodput` : ""}`, { class: "soft" }));
 }
 
 // A line breaks where no agent has reported the job.
