@@ -28,7 +28,9 @@ _BUFFER = 4 << 20
 _ETHERNET, _IPV6, _UDP = 14, 40, 8
 _DESTINATION = _ETHERNET + 24
 _OPCODE = _ETHERNET + 2 * _IPV6 + _UDP
-_KEPT = _OPCODE + 1
+_RETH = slice(_OPCODE + 20, _OPCODE + 32)
+"""Virtual address and R_Key of a data packet with a timestamp, behind BTH, METH and TSETH."""
+_KEPT = _RETH.stop
 _LOAD_WORD, _JUMP_EQUAL, _RETURN = 0x20, 0x15, 0x06
 _MOST_PATHS = 400
 """A classic BPF program has at most 4096 instructions; an address needs nine."""
@@ -36,6 +38,8 @@ _MOST_PATHS = 400
 _DATA = range(0xC6, 0xCC)
 _FEEDBACK = (0xD1, 0xDC, 0xDD)
 """Opcodes (docs/spec/wire.md): writes; ACK, SACK, NACK. Probes are neither: condemned paths get them too."""
+_NOWHERE = bytes(12)
+"""Address and key of a duplicate of full size that probes a path (docs/spec/paths.md)."""
 
 
 class Seen(NamedTuple):
@@ -45,11 +49,13 @@ class Seen(NamedTuple):
     """Time by the monotonic clock, nanoseconds."""
     opcode: int
     """Opcode of MRC (docs/spec/wire.md)."""
+    probes: bool
+    """Whether it is a duplicate that probes its path: it names no memory."""
 
     @property
     def is_data(self) -> bool:
-        """Whether it is a data packet."""
-        return self.opcode in _DATA
+        """Whether it is a data packet that carries something to its place."""
+        return self.opcode in _DATA and not self.probes
 
     @property
     def is_feedback(self) -> bool:
@@ -99,7 +105,8 @@ class Tap(Closable):
                 return found
             [(_, _, stamp)] = ancillary
             seconds, nanoseconds = struct.unpack("qq", stamp)
-            found.append(Seen(seconds * 1_000_000_000 + nanoseconds - offset, data[_OPCODE]))
+            time_ns = seconds * 1_000_000_000 + nanoseconds - offset
+            found.append(Seen(time_ns, data[_OPCODE], probes=data[_RETH] == _NOWHERE))
 
     def close(self) -> None:
         """Stops to watch."""

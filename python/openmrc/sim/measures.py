@@ -19,11 +19,12 @@ def measures(results: Results) -> dict[str, float]:
 
     Always: ``goodput_gbps``, and ``goodput_per_host_gbps`` of hosts that send; ``last_us``,
     ``median_us``, ``line_gbps`` (rate of a host's ports together), ``failed``, ``lost_per_host`` (packets
-    dropped), ``pauses`` (of PFC), ``lost_per_connection`` (data packets that queue pairs missed). Where the scenario says how
-    many hosts a T0 has: ``lost_per_crossing``, the same over the connections between different T0s. Of an
-    all-reduce ``bus_gbps``, as nccl-tests counts it, 0 if it did not finish. Of training ``step_us``, the
-    mean of the steps, and ``last_step_us``, 0 if the last has no end. Of pattern K ``goodputK_gbps``,
-    ``evenK`` (first to last completion) and ``slowestK_gbps``, the rate of its slowest message.
+    dropped), ``pauses`` (of PFC), ``lost_per_connection`` (data packets that queue pairs missed). Where the
+    scenario says how many hosts a T0 has: ``lost_per_crossing``, the same over the connections between
+    different T0s. Of an all-reduce ``bus_gbps``, as nccl-tests counts it, 0 if it did not finish. Of training
+    ``step_us``, the mean of the steps, and ``last_step_us``, 0 if the last has no end. Of pattern K
+    ``goodputK_gbps``, ``evenK`` (first to last completion) and ``slowestK_gbps``, the rate of its slowest
+    message.
 
     With a time series: ``first_minute_lost_per_crossing``, of the first minute only;
     ``late_losses_per_host_s``, packets that queue pairs missed after the first minute, per host and second;

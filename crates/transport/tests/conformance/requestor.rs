@@ -617,3 +617,17 @@ fn only_the_last_sack_of_a_report_tells_what_is_lost_beyond_its_bitmap() {
     assert_eq!((bench.qp.stats().lost, bench.qp.stats().spurious), (2, 0));
     assert_eq!(psns(&bench.send()), [130]);
 }
+
+#[test]
+fn the_answer_to_a_retransmission_of_the_oldest_packet_of_a_full_window_is_not_taken_for_that_to_the_first() {
+    let mut config = config();
+    config.requestor.mpr = 1;
+    let mut bench = Bench::new(&config);
+    let sent = bench.send_packets(129);
+    assert_eq!(sent.len(), 128, "the window is full");
+    bench.hear_packet(nack(0, NackReason::Trimmed, sent[0].ev));
+    let [again] = bench.send()[..] else { panic!("one retransmission") };
+    let answer = Body::Sack(Sack { bitmap: u64::MAX, ..sack(0, again.ev) });
+    bench.hear_packet(Packet { rtx: true, ..Packet::new(QP, Psn::new(0), answer) });
+    assert_eq!(bench.qp.stats().spurious, 0);
+}

@@ -157,7 +157,7 @@ impl Window {
 
     /// The path of a packet that is still in the ring, but may no longer be in flight.
     pub fn remembered_path(&self, seq: Seq) -> Option<EvIndex> {
-        (seq < self.next && self.next - seq <= u64::from(self.mask)).then(|| self.path(seq))
+        (seq < self.next && self.next - seq <= self.capacity()).then(|| self.path(seq))
     }
 
     /// Records the transmission of the next new packet.
@@ -370,6 +370,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_path_of_a_packet_is_remembered_until_its_slot_is_used_again() {
+        let mut w = Window::new(128, 40, 256);
+        for path in 0..128 {
+            w.sent(Time(1 << 30), path);
+        }
+        assert_eq!(w.remembered_path(40), Some(0), "the window is full");
+        w.advance(42);
+        assert_eq!(w.remembered_path(40), Some(0));
+        w.sent(Time(1 << 30), 200);
+        assert_eq!([40, 41, 168].map(|seq| w.remembered_path(seq)), [None, Some(1), Some(200)]);
     }
 
     #[test]
