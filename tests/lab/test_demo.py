@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import pytest
 
+from openmrc import wire
 from openmrc.demos.director import Fault
 from openmrc.demos.lab import analysis, frr, mrc
 from openmrc.demos.lab.recording import FaultRecord, Flow, Recording
@@ -17,7 +18,7 @@ from openmrc.demos.lab.scene import RING, broken_links, fabric, pairs, schedule
 from openmrc.demos.series import WINDOW_NS, Series
 from openmrc.lab import Layout, system
 from openmrc.lab.state import names
-from openmrc.lab.tap import address_filter
+from openmrc.lab.tap import Seen, address_filter
 from openmrc.units import duration
 from tests.helpers.commands import OPENMRC
 from tests.helpers.labs import needs_root
@@ -191,6 +192,19 @@ def test_a_tap_passes_the_addresses_asked_for_and_no_others():
     assert passes("5f00:0:1:7:2:e000::")
     assert not passes("5f00:0:1:8:2:e000::")
     assert not passes("5f00:0:1:6:2:e001::")
+
+
+def test_a_tap_tells_duplicates_that_probe_a_path_from_data():
+    def seen(**fields):
+        body = wire.Write(timestamp=wire.Timestamp(ticks=5), dma_len=4096, **fields)
+        packet = wire.Packet(dest_qp=7, psn=3, body=body, payload=bytes(4096))
+        path = wire.usid_address(0x5F000000, [0x11, 0x102, 0x12, 0xE00C])
+        frame = packet.to_bytes(src="fd00::1", dst="fd00::2", ev=9, path=path, outer_src="fd00::9")
+        return Seen.of(0, bytes(14) + frame)
+
+    assert seen(va=0x1000, rkey=5).is_data
+    assert seen(va=0, rkey=5).is_data
+    assert not seen().is_data
 
 
 def test_durations_have_the_unit_that_suits_them():

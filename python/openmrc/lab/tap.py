@@ -52,6 +52,11 @@ class Seen(NamedTuple):
     probes: bool
     """Whether it is a duplicate that probes its path: it names no memory."""
 
+    @classmethod
+    def of(cls, time_ns: int, frame: bytes) -> "Seen":
+        """What an Ethernet frame with a path as its outer destination carries."""
+        return cls(time_ns, frame[_OPCODE], probes=frame[_RETH] == _NOWHERE)
+
     @property
     def is_data(self) -> bool:
         """Whether it is a data packet that carries something to its place."""
@@ -105,8 +110,7 @@ class Tap(Closable):
                 return found
             [(_, _, stamp)] = ancillary
             seconds, nanoseconds = struct.unpack("qq", stamp)
-            time_ns = seconds * 1_000_000_000 + nanoseconds - offset
-            found.append(Seen(time_ns, data[_OPCODE], probes=data[_RETH] == _NOWHERE))
+            found.append(Seen.of(seconds * 1_000_000_000 + nanoseconds - offset, data))
 
     def close(self) -> None:
         """Stops to watch."""
