@@ -68,6 +68,20 @@ def test_a_link_that_loses_some_packets_loses_the_observed_share():
     assert seen.resent > 0
 
 
+@pytest.mark.parametrize(("kind", "loss"), [("upward", 1.0), ("downward", 0.05)])
+def test_a_fault_of_one_direction_leaves_the_other_one_whole(kind, loss):
+    prepared = replay.prepare(incident(kind=kind, fault={"loss": loss}))
+    [fault] = prepared.scenario.faults
+    assert (fault.kind, fault.direction, fault.probability) == ("loss", kind, loss)
+    assert not any("direction" in remark for remark in prepared.remarks)
+    recorded = prepared.scenario.model_copy(update={"record": sim.Record(ports=True)})
+    links = sim.run(recorded).frames()["links"].to_pandas()
+    lost = links[links["link"] == prepared.component.name].set_index("direction")["lost"]
+    here, there = ("up", "down") if kind == "upward" else ("down", "up")
+    assert lost[here] > 0 == lost[there]
+    assert links["lost"].sum() == lost[here]
+
+
 def test_a_flapping_link_fails_at_the_times_that_the_history_has():
     link = incident().fault.name
     states = [(1000, "broken"), (1002, "good"), (1004, "broken"), (1006, "unknown"), (1008, "good")]

@@ -122,6 +122,7 @@ def faults(draw: st.DrawFn, fabric: Fabric) -> dict[str, Any]:
                 {"kind": "down", "targets": [host], **at, **until},
                 {"kind": "down", "targets": ["p0/t0-0"], **at},
                 {"kind": "loss", "targets": [link], "probability": 0.03, **at, **until},
+                {"kind": "loss", "targets": [link], "probability": 1.0, "direction": "upward", **at, **until},
                 {"kind": "bit-errors", "targets": [link], "probability": 1e-6, **at},
                 {"kind": "slow", "targets": [host], "share": 0.3, **at, **until},
                 {"kind": "mtu", "targets": [host], "bytes": 1500, **at, **until},

@@ -202,6 +202,14 @@ def test_uet_has_the_destination_flow_control_that_mrc_has() -> None:
         (
             {
                 "faults": [
+                    {"kind": "loss", "targets": ["switches"], "probability": 0.1, "direction": "upward"}
+                ]
+            },
+            "direction: a switch has none; name links",
+        ),
+        (
+            {
+                "faults": [
                     {"kind": "transceiver", "targets": ["p0/t0-0"], "ports": [40], "down_us": 1},
                 ]
             },

@@ -350,7 +350,9 @@ fn times_of_faults(schedule: &[FaultEvent], fabric: &Fabric, timing: &Timing) ->
     for index in order {
         let FaultEvent { at, target, change } = schedule[index];
         let ends_at_host = match target {
-            Target::Link(number) => fabric.link(number).is_some_and(|link| link.layer == 0),
+            Target::Link(number) | Target::Upward(number) | Target::Downward(number) => {
+                fabric.link(number).is_some_and(|link| link.layer == 0)
+            }
             Target::Switch(number) => fabric.switch_at(number).is_some_and(|switch| switch.tier == 0),
         };
         times[index] = at.0;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 use serde_json::{Map, Value, json};
 
 use crate::error::ScenarioError;
-use crate::faults::{Fault, Targets, When, Which};
+use crate::faults::{Direction, Fault, Targets, When, Which};
 use crate::numbers::{Count, Duration, Host, Micros, Mtu, Probability, Seed, Share, Whole, first_seed};
 use crate::read;
 use crate::run;
@@ -40,7 +40,7 @@ const KINDS: [Kind; 11] = [
         title: "Loss",
         about: "Packets are lost at random.",
         required: &["targets", "probability"],
-        open: &["at_us", "until_us"],
+        open: &["at_us", "until_us", "direction"],
     },
     Kind {
         kind: "bit-errors",
@@ -121,6 +121,8 @@ struct FaultFields {
     until_us: Option<Micros>,
     /// That a packet is lost, or a bit damaged.
     probability: Probability,
+    /// Which direction of the links loses packets: away from the hosts, towards them, or both.
+    direction: Direction,
     /// What is left of the rate; of what is broken for good, how many of the targets.
     share: Share,
     /// Longest IP packet that passes, from its outermost IP header on.
@@ -152,6 +154,8 @@ impl Default for FaultFields {
             at_us: Micros::default(),
             until_us: None,
             probability: Probability::of(0.0),
+            // A damaged cable or connector harms what passes it either way.
+            direction: Direction::Both,
             share: Share::of(1.0),
             bytes: Whole::of(65_535),
             ports: Vec::new(),
@@ -285,12 +289,17 @@ impl FaultFields {
             ("random", Effect::Slow) => run::Effect::Slow(self.amount.get()),
             _ => run::Effect::Down,
         };
-        Fault { targets: Targets { names: self.targets, which }, when, effect }
+        let direction = self.direction;
+        Fault { targets: Targets { names: self.targets, which }, when, effect, direction }
     }
 
     /// The fields of a fault, of which its kind has some.
     fn of(fault: &Fault) -> Self {
-        let mut fields = FaultFields { targets: fault.targets.names.clone(), ..FaultFields::default() };
+        let mut fields = FaultFields {
+            targets: fault.targets.names.clone(),
+            direction: fault.direction,
+            ..FaultFields::default()
+        };
         match &fault.targets.which {
             Which::All | Which::HostPorts | Which::Switches => {}
             Which::Ports(ports) => fields.ports.clone_from(ports),

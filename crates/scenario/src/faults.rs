@@ -1,6 +1,8 @@
 //! What breaks, when, and until when.
 
 use openmrc_fabric::{Fabric, Node};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::error::ScenarioError;
 use crate::names::{Named, named};
@@ -16,6 +18,32 @@ pub struct Fault {
     pub when: When,
     /// What it does to the targets.
     pub effect: Effect,
+    /// Which directions of links it hits.
+    pub direction: Direction,
+}
+
+/// A direction of a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// Both.
+    #[default]
+    Both,
+    /// Away from the hosts.
+    Upward,
+    /// Towards the hosts.
+    Downward,
+}
+
+impl Direction {
+    /// This direction of a link. Of a switch there is none.
+    const fn of(self, target: Target) -> Target {
+        match (self, target) {
+            (Direction::Upward, Target::Link(link)) => Target::Upward(link),
+            (Direction::Downward, Target::Link(link)) => Target::Downward(link),
+            _ => target,
+        }
+    }
 }
 
 /// What a fault hits.
@@ -136,6 +164,11 @@ impl Fault {
     /// Checks that what it hits exists, and that a slow link is not too slow to simulate.
     pub(crate) fn check_fit(&self, network: &NetworkConfig) -> Result<(), ScenarioError> {
         self.targets.check_fit(&network.fabric).map_err(|error| error.inside("targets"))?;
+        if self.direction != Direction::Both
+            && self.targets.named(&network.fabric)?.iter().any(|named| named.are_switches())
+        {
+            return Err(ScenarioError::at("direction", "a switch has none; name links"));
+        }
         let least = NetworkConfig::LEAST_RATE_BPS / network.port_rate_bps as f64;
         match self.effect {
             Effect::Slow(share) if share < least => {
@@ -159,7 +192,8 @@ impl Fault {
         fabric: &Fabric,
         limit: Duration,
     ) -> Result<Vec<FaultEvent>, ScenarioError> {
-        let targets = self.targets.find(fabric).map_err(|error| error.inside("targets"))?;
+        let mut targets = self.targets.find(fabric).map_err(|error| error.inside("targets"))?;
+        targets.iter_mut().for_each(|target| *target = self.direction.of(*target));
         Ok(match self.when {
             When::Once { at, until } => {
                 let entries = |&target: &Target| {

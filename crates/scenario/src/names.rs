@@ -11,7 +11,7 @@ use crate::run::Target;
 /// If there is no such link.
 pub fn link_number(fabric: &Fabric, name: &str) -> Result<u32, ScenarioError> {
     match target(fabric, name)? {
-        Target::Link(link) => Ok(link),
+        Target::Link(link) | Target::Upward(link) | Target::Downward(link) => Ok(link),
         Target::Switch(_) => Err(ScenarioError::new(format!("{name} is a switch; name a link"))),
     }
 }
@@ -83,7 +83,9 @@ impl Named {
     /// Whether they are cables of hosts.
     pub(crate) fn are_host_links(self, fabric: &Fabric) -> bool {
         match self {
-            Named::One(Target::Link(number)) => fabric.link(number).is_some_and(|link| link.layer == 0),
+            Named::One(Target::Link(number) | Target::Upward(number) | Target::Downward(number)) => {
+                fabric.link(number).is_some_and(|link| link.layer == 0)
+            }
             Named::Links(_, to) => to == 1,
             Named::One(Target::Switch(_)) | Named::Switches => false,
         }
@@ -115,10 +117,13 @@ fn target(fabric: &Fabric, name: &str) -> Result<Target, ScenarioError> {
     }
 }
 
-/// The name of a link or a switch.
+/// The name of a link or a switch; of one direction of a link, that of the link and the direction.
 pub fn target_name(fabric: &Fabric, target: Target) -> String {
+    let of_link = |link| fabric.link(link).map(|link| fabric.link_name(link));
     let name = match target {
-        Target::Link(link) => fabric.link(link).map(|link| fabric.link_name(link)),
+        Target::Link(link) => of_link(link),
+        Target::Upward(link) => of_link(link).map(|name| name + " upward"),
+        Target::Downward(link) => of_link(link).map(|name| name + " downward"),
         Target::Switch(switch) => fabric.switch_at(switch).map(|switch| switch.to_string()),
     };
     name.unwrap_or_default()

@@ -107,6 +107,20 @@ fn random_loss_is_repaired() {
 }
 
 #[test]
+fn a_direction_of_a_link_loses_by_itself() {
+    let Target::Link(link) = uplink(&multiplane(64, 4), 1, 2, 3) else { panic!("a link") };
+    let lost = |target| {
+        let change = Change::Begins(Effect::Loss(1.0));
+        let (results, _) = with_faults(vec![FaultEvent { at: Time::ZERO, target, change }]);
+        assert!(all_delivered(&results));
+        results.totals.fabric.dropped_lossy
+    };
+    let [up, down, both] = [Target::Upward(link), Target::Downward(link), Target::Link(link)].map(lost);
+    assert!(up > 0 && down > 0);
+    assert!(up < both && down < both, "{up} and {down}, {both} in both directions");
+}
+
+#[test]
 fn bit_errors_hit_long_packets_harder_than_short_ones() {
     let network = multiplane(64, 4);
     let schedule: Vec<_> = (0..network.fabric.links())

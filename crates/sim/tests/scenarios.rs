@@ -328,7 +328,8 @@ fn entries_of_the_schedule_are_known_before_it_is_made() {
 fn faults() -> Value {
     json!([
         {"kind": "down", "targets": ["h1:p0"], "at_us": 5.5, "until_us": 7},
-        {"kind": "loss", "targets": ["links"], "at_us": 1, "until_us": 7, "probability": 0.25},
+        {"kind": "loss", "targets": ["links"], "at_us": 1, "until_us": 7, "probability": 0.25,
+         "direction": "upward"},
         {"kind": "bit-errors", "targets": ["fabric-links"], "at_us": 1, "until_us": 7, "probability": 1e-9},
         {"kind": "slow", "targets": ["host-links"], "at_us": 1, "until_us": 7, "share": 0.75},
         {"kind": "mtu", "targets": ["host-links"], "at_us": 1, "until_us": 7, "bytes": 1500},

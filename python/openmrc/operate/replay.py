@@ -97,12 +97,14 @@ def prepare(incident: Incident, *, seed: int | None = None) -> Replay:
             "at_us": at,
             **({} if until is None else {"until_us": until}),
         }
-        if fault.loss >= _BROKEN_FROM:
+        if component.kind in (Kind.UPWARD, Kind.DOWNWARD):
+            # The other direction and the carrier are whole.
+            moment["direction"] = str(component.kind)
+            faults.append(sim.Loss(probability=fault.loss, **moment))
+        elif fault.loss >= _BROKEN_FROM:
             faults.append(sim.Down(**moment))
         else:
             faults.append(sim.Loss(probability=fault.loss, **moment))
-    if component.kind in (Kind.UPWARD, Kind.DOWNWARD):
-        remarks.append(f"only the {component.kind} direction failed; the simulated link fails in both")
     scenario = sim.Scenario(
         topology=_topology(fabric),
         network=sim.Network(mtu=fabric.spec.mtu),

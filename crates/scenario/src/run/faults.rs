@@ -68,6 +68,10 @@ impl Change {
 pub enum Target {
     /// A link, by its number in the fabric, in both directions. On a host's cable the NIC loses its carrier.
     Link(u32),
+    /// A link, away from the hosts only. Its ports keep their carrier.
+    Upward(u32),
+    /// A link, towards the hosts only. Its ports keep their carrier.
+    Downward(u32),
     /// All links of a switch, by its number in the fabric.
     Switch(u32),
 }
@@ -114,7 +118,7 @@ pub enum FaultError {
 pub fn check(faults: &[FaultEvent], fabric: &Fabric) -> Result<(), FaultError> {
     for (index, fault) in faults.iter().enumerate() {
         let exists = match fault.target {
-            Target::Link(link) => link < fabric.links(),
+            Target::Link(link) | Target::Upward(link) | Target::Downward(link) => link < fabric.links(),
             Target::Switch(switch) => switch < fabric.switches(),
         };
         if !exists {

@@ -188,6 +188,8 @@ impl FabricState {
         let fabric = &self.layout.fabric;
         let links: Vec<u32> = match target {
             Target::Link(number) => vec![number],
+            Target::Upward(number) => return vec![self.layout.link_ports(number)[0]],
+            Target::Downward(number) => return vec![self.layout.link_ports(number)[1]],
             Target::Switch(number) => fabric.switch_at(number).map_or_else(Vec::new, |switch| {
                 let ports = fabric.downlinks(switch.tier) + fabric.uplinks(switch.tier);
                 let links = (0..ports).filter_map(|port| fabric.link_at(switch, port));

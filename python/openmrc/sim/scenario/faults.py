@@ -40,6 +40,8 @@ class Loss(_Once):
     kind: Literal["loss"] = "loss"
     probability: float
     """That a packet is lost."""
+    direction: Literal["both", "upward", "downward"] = OPEN
+    """Which direction of the links loses packets: away from the hosts, towards them, or both."""
 
 
 class BitErrors(_Once):
