@@ -46,6 +46,7 @@ __all__ = [
     "PerfBuffer",
     "PerfControl",
     "Polling",
+    "ProbedSimulation",
     "Prober",
     "Profiles",
     "ProtectionDomain",
@@ -599,6 +600,25 @@ class Simulation:
     def captured(self, snaplen: int) -> list[SimulationPacket]: ...
     def totals(self) -> dict[str, int]: ...
     def life(self) -> dict[str, int]: ...
+
+@final
+class ProbedSimulation:
+    """A run whose hosts probe their links; :mod:`openmrc.operate.probed` is its face."""
+
+    def __new__(
+        cls,
+        scenario: CheckedScenario,
+        loops: Sequence[Sequence[tuple[int, int | None]]],
+        *,
+        rate: int,
+        interval_ms: int,
+        grace_ms: int,
+        stalls: Sequence[tuple[int, int, int]],
+    ) -> Self: ...
+    def run_until(self, us: int) -> None: ...
+    def take(self, host: int) -> list[list[tuple[int, int]]]: ...
+    def totals(self, host: int) -> list[tuple[str, int]]: ...
+    def network_totals(self) -> list[tuple[str, int]]: ...
 
 def run_softswitch(
     block: int,

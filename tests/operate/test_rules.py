@@ -6,7 +6,7 @@ import pytest
 
 from openmrc.errors import ArgumentError
 from openmrc.fabric import Fabric, Specification
-from openmrc.localise import Component, Kind
+from openmrc.localise import Component, Kind, Verdict
 from openmrc.operate.faults import CLEARS_AFTER_S, Faults
 from openmrc.operate.linkmap import Map, Topology
 from openmrc.operate.policy import Hysteresis, Rules, below_floor
@@ -110,6 +110,35 @@ def test_a_fault_of_simulated_hosts_is_named_and_is_over(fabric, topology, compo
     verdicts, evidence = evaluated(fabric_map, simulated, late)
     _, [closed] = faults.see(verdicts, late, lambda link: evidence[link].name == "GOOD")
     assert (closed.id, closed.until) == (opened.id, late)
+
+
+def named_by(topology, number):
+    link = topology.names[number]
+    component = Component(Kind.LINK, link)
+    return Verdict(component, 1.0, 1.0, 100.0, ((component, 1.0),), 2), link
+
+
+def test_what_is_named_once_becomes_no_fault(topology):
+    faults = Faults(topology, [], 1, confirmed_after_s=1.0)
+    (first, link), (second, _) = named_by(topology, 0), named_by(topology, 1)
+
+    def opened(now, *verdicts):
+        return [fault.name for fault in faults.see(verdicts, now, lambda link: False)[0]]
+
+    assert opened(1.0, first) == []
+    assert opened(1.5, first, second) == []
+    assert opened(2.0, first) == [link]
+    assert opened(2.5, first) == []
+    assert list(faults.open) == [f"link {link}"]
+
+
+def test_a_flapping_link_is_a_fault_when_it_is_named_again(topology):
+    faults = Faults(topology, [], 1, confirmed_after_s=1.0)
+    verdict, link = named_by(topology, 0)
+    named = []
+    for now, verdicts in ((1.0, [verdict]), (1.5, []), (12.0, [verdict]), (14.0, []), (15.0, [verdict])):
+        named += [(now, fault.name) for fault in faults.see(verdicts, now, lambda link: False)[0]]
+    assert named == [(15.0, link)], "after eleven seconds it begins anew"
 
 
 def test_faults_of_the_generator_come_and_go(fabric):

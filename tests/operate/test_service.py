@@ -20,7 +20,8 @@ def fabric(tmp_path_factory):
 
 @pytest.fixture
 def opened(fabric, tmp_path):
-    return lambda: Service(fabric, Store(f"sqlite:///{tmp_path / 'c.db'}", fabric.spec.name))
+    settings = services.Settings(confirmed_after_s=0.0)
+    return lambda: Service(fabric, Store(f"sqlite:///{tmp_path / 'c.db'}", fabric.spec.name), settings)
 
 
 def uplink(fabric, number=0):

@@ -76,6 +76,9 @@ fn rest(run: &Run) -> Option<Refusal> {
              `engine: packets`",
         ));
     }
+    if run.probes.is_some() {
+        return Some((&["probes"], "the flow engine has no packets: `engine: packets`"));
+    }
     if !run.record.is_nothing() {
         return Some((
             &["record"],

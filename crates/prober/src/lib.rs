@@ -7,17 +7,15 @@
 //! | module | subject |
 //! |---|---|
 //! | [`packet`] | a probe as bytes, and the key that proves whose it is |
-//! | [`counts`] | probes sent and received, by loop and interval |
-//! | [`order`] | which loop is probed next |
 //! | [`prober`] | the sockets and the thread |
+//!
+//! Which loop is probed when, and what is counted, is decided in [`openmrc_transport::loops`].
 #![forbid(unsafe_code)]
 
-pub mod counts;
-pub mod order;
 pub mod packet;
 mod port;
 pub mod prober;
 
-pub use counts::{Closed, Count, Totals};
-pub use packet::{Key, Probe};
+pub use openmrc_transport::loops::{Closed, Count, Probe, Totals};
+pub use packet::Key;
 pub use prober::{Config, Error, Loop, Prober};

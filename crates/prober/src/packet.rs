@@ -12,6 +12,7 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::net::{IpAddr, Ipv6Addr};
 
+use openmrc_transport::loops::Probe;
 use openmrc_wire::ip::{Ecn, IPV6_LEN, Ipv6, PROTOCOL_UDP};
 use openmrc_wire::udp::{self, Udp};
 
@@ -21,24 +22,13 @@ const INTERVAL: usize = 8;
 const NUMBER: usize = 12;
 const TAG: usize = 16;
 /// Length of a probe, from the magic number to the tag.
-pub const PROBE_LEN: usize = 24;
+pub const PROBE_LEN: usize = Probe::LEN;
 const UDP_AT: usize = IPV6_LEN;
 const PROBE_AT: usize = UDP_AT + udp::LEN;
 /// Length of what follows the outer IPv6 header.
 pub const PACKET_LEN: usize = PROBE_AT + PROBE_LEN;
 /// Of the inner header: the probe ends where the outer header is removed.
 const HOP_LIMIT: u8 = 1;
-
-/// Which probe a packet is.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Probe {
-    /// Number of the loop.
-    pub index: u32,
-    /// Interval in which it was sent.
-    pub interval: u32,
-    /// Number among the probes of the interval.
-    pub number: u32,
-}
 
 /// The key of a prober: SipHash with 128 random bits, as the standard library has it.
 #[derive(Clone, Debug, Default)]

@@ -10,14 +10,11 @@ use std::time::Duration;
 use openmrc_sockets::{
     EventFd, Netlink, SendError, SockAddr, interface_of, monotonic_ns, thread, wait_readable,
 };
+use openmrc_transport::loops::{Closed, LoopProbes, MAX_RATE, Pace, Probe, Totals};
 
-use crate::counts::{Closed, Intervals, Totals};
-use crate::order::Order;
 use crate::packet::Key;
 use crate::port::Port;
 
-/// Most probes a second.
-pub const MAX_RATE: u32 = 100_000;
 /// Probes wait in the kernel this long at most before they are read.
 const READ_EVERY_NS: u64 = 10_000_000;
 /// Shortest sleep: at a higher rate several probes are sent after each.
@@ -163,9 +160,7 @@ struct Worker {
     ports: Vec<Port>,
     ways: Vec<Way>,
     key: Key,
-    order: Order,
-    intervals: Intervals,
-    gap_ns: u64,
+    probes: LoopProbes,
 }
 
 impl Worker {
@@ -199,35 +194,30 @@ impl Worker {
         }
         let stop = EventFd::new().map_err(|error| Error::System(first, error))?;
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 4);
+        let pace = Pace {
+            rate: config.rate,
+            interval_ns: nanoseconds(config.interval),
+            grace_ns: nanoseconds(config.grace),
+        };
+        let ports_of: Vec<u32> = ways.iter().map(|way| way.port as u32).collect();
         Ok(Worker {
             shared: Arc::new(Shared { stop, state: Mutex::new(State::default()) }),
-            order: Order::new(ways.len()),
-            intervals: Intervals::new(
-                ways.len(),
-                monotonic_ns(),
-                nanoseconds(config.interval),
-                nanoseconds(config.grace),
-            ),
+            probes: LoopProbes::new(&ports_of, &pace, monotonic_ns()),
             ports,
             ways,
             key: Key::default(),
-            gap_ns: 1_000_000_000 / u64::from(config.rate),
         })
     }
 
     fn run(mut self) {
         thread::use_exact_timers();
-        let mut due = monotonic_ns();
-        let mut next_read = due;
+        let mut next_read = monotonic_ns();
         while !self.shared.stop.clear() {
             let now = monotonic_ns();
-            // What a stall has kept from being sent is not sent afterwards, in one burst.
-            due = due.max(now.saturating_sub(self.gap_ns.max(2 * SHORTEST_SLEEP_NS)));
-            while due <= now {
-                self.send(now);
-                due += self.gap_ns;
+            while let Some(probe) = self.probes.poll_send(now) {
+                self.send(probe);
             }
-            let close = self.intervals.next_close_ns().unwrap_or(u64::MAX);
+            let close = self.probes.next_close_ns().unwrap_or(u64::MAX);
             if next_read <= now || close <= now {
                 let emptied = self.read();
                 next_read = now + READ_EVERY_NS;
@@ -235,29 +225,27 @@ impl Worker {
                     return;
                 }
             }
-            let wake = due.min(close.max(now)).max(now + SHORTEST_SLEEP_NS);
+            let wake = self.probes.next_send_ns().min(close.max(now)).max(now + SHORTEST_SLEEP_NS);
             wait_readable(self.shared.stop.fd(), Duration::from_nanos(wake - now));
         }
     }
 
-    fn send(&mut self, now: u64) {
-        let index = self.order.next_loop();
-        let probe = self.intervals.send(now, index);
-        let way = &self.ways[index];
+    fn send(&mut self, probe: Probe) {
+        let way = &self.ways[probe.index as usize];
         match self.ports[way.port].send(&way.path, &self.key.emit(probe)) {
             // A port that is down or has no route loses what it should send: nothing can use it.
             Ok(()) | Err(SendError::Unreachable) => {}
-            Err(_) => self.intervals.unsend(probe),
+            Err(_) => self.probes.unsend(probe),
         }
     }
 
     /// Reads all ports; whether each was read until nothing was left.
     fn read(&mut self) -> Vec<bool> {
-        let (key, intervals) = (&self.key, &mut self.intervals);
+        let (key, probes) = (&self.key, &mut self.probes);
         let read = self.ports.iter_mut().map(|port| {
             port.receive(MOST_READS, |bytes| match key.parse(bytes) {
-                Some(probe) => intervals.receive(probe),
-                None => intervals.totals.foreign += 1,
+                Some(probe) => probes.receive(probe),
+                None => probes.receive_foreign(),
             })
         });
         read.collect()
@@ -268,14 +256,13 @@ impl Worker {
         for (number, port) in self.ports.iter_mut().enumerate() {
             if port.has_dropped() | !emptied[number] {
                 let ways = self.ways.iter().enumerate();
-                self.intervals.forget(ways.filter(|(_, way)| way.port == number).map(|(index, _)| index));
+                self.probes.forget(ways.filter(|(_, way)| way.port == number).map(|(index, _)| index));
             }
         }
         let gone = self.ports.iter().find(|port| !port.exists()).map(|port| port.interface().to_owned());
-        let closed: Vec<_> = std::iter::from_fn(|| self.intervals.close(now)).collect();
-        closed.iter().for_each(|interval| self.order.learn(&interval.counts));
+        let closed: Vec<_> = std::iter::from_fn(|| self.probes.close(now)).collect();
         let mut state = self.shared.state();
-        state.totals = self.intervals.totals;
+        state.totals = self.probes.totals();
         if gone.is_none() {
             state.closed.extend(closed);
             let surplus = state.closed.len().saturating_sub(MOST_CLOSED);

@@ -28,6 +28,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     perftest::register(module)?;
     prober::register(module)?;
     sim::register(module)?;
+    sim::probed::register(module)?;
     softswitch::register(module)?;
     wire::register(module)?;
     module.add_function(wrap_pyfunction!(mix, module)?)?;

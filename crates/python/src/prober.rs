@@ -3,7 +3,7 @@
 use std::net::Ipv6Addr;
 use std::time::Duration;
 
-use openmrc_prober::{Config, Error, Loop, Prober};
+use openmrc_prober::{Config, Error, Loop, Prober, Totals};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 
@@ -14,7 +14,7 @@ pyo3::import_exception!(openmrc.errors, PrivilegeError);
 /// Adds the prober and its greatest rate to `openmrc._core`.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyProber>()?;
-    module.add("MAX_PROBE_RATE", openmrc_prober::prober::MAX_RATE)
+    module.add("MAX_PROBE_RATE", openmrc_transport::loops::MAX_RATE)
 }
 
 fn raised(error: Error) -> PyErr {
@@ -28,6 +28,19 @@ fn raised(error: Error) -> PyErr {
 
 fn address(text: &str) -> PyResult<Ipv6Addr> {
     text.parse().map_err(|_| ArgumentError::new_err(format!("{text:?} is not an IPv6 address")))
+}
+
+/// What a prober has done, by name.
+pub fn named(totals: &Totals) -> Vec<(&'static str, u64)> {
+    vec![
+        ("sent", totals.sent),
+        ("received", totals.received),
+        ("late", totals.late),
+        ("repeated", totals.repeated),
+        ("foreign", totals.foreign),
+        ("unsent", totals.unsent),
+        ("unknown", totals.unknown),
+    ]
 }
 
 /// A thread that probes loops: (own address, outer destination address) each. Its sockets belong to the network
@@ -73,16 +86,7 @@ impl PyProber {
 
     /// What it has done since it was made, by name.
     fn totals(&self, py: Python<'_>) -> Vec<(&'static str, u64)> {
-        let totals = py.detach(|| self.0.lock().totals());
-        vec![
-            ("sent", totals.sent),
-            ("received", totals.received),
-            ("late", totals.late),
-            ("repeated", totals.repeated),
-            ("foreign", totals.foreign),
-            ("unsent", totals.unsent),
-            ("unknown", totals.unknown),
-        ]
+        named(&py.detach(|| self.0.lock().totals()))
     }
 
     /// Ends the thread and closes the sockets.

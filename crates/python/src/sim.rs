@@ -10,6 +10,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 use crate::sim_custom::{self, Failure};
 
 mod engines;
+pub mod probed;
 mod record;
 mod rows;
 

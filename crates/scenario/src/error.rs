@@ -101,7 +101,7 @@ impl From<RunError> for ScenarioError {
             RunError::Range { name: "cables", .. } => ScenarioError::of_field(&["topology"], error),
             RunError::Range { name: "mtu", .. } => ScenarioError::of_field(&["network"], error),
             RunError::Range { .. } => ScenarioError::of_field(&["transport"], error),
-            RunError::Threads(_) => ScenarioError::of_field(&[], error),
+            RunError::Threads(_) | RunError::Probes { .. } => ScenarioError::of_field(&[], error),
             RunError::Buffer => ScenarioError::of_field(&["network", "switch"], error),
             RunError::Engine { field, message } => {
                 let place = field.iter().map(|&name| Step::from(name)).collect();

@@ -32,6 +32,11 @@ pub(crate) enum Kind {
     Pause,
     /// The receiver of connection `at` posts a receive.
     Receive,
+    /// Host `at` may have to probe, or to close an interval of its probes.
+    Probe,
+    /// A probe of host `dst` to itself has arrived at port `at`. Its event has all of it: the interval in place of the
+    /// connection, and in place of a packet the number of its loop and its own, 16 bits each.
+    Loop,
 }
 
 /// Flags of a packet in flight.
@@ -50,6 +55,8 @@ pub(crate) mod flag {
     pub const AFTER_GAP: u8 = 32;
     /// It is for the requestor of its connection, not for the responder.
     pub const TO_REQUESTOR: u8 = 64;
+    /// A T0 forwards it by the uplink that its entropy value names, wherever it is for, and takes the flag away.
+    pub const UP_FIRST: u8 = 128;
 }
 
 /// One event.

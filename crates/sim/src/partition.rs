@@ -215,7 +215,7 @@ impl Partition {
     fn forward(&mut self, switch: &SwitchInfo, event: &Event) {
         let Some(flags) = self.over_cable(event) else { return };
         let fate = self.fabric.forward(switch, event, flags, &mut self.clock, &mut self.stats);
-        if fate == Fate::Dropped {
+        if fate == Fate::Dropped && event.kind == Kind::Arrive {
             self.hosts.common.packets.drop_packet(event.packet);
         }
     }
@@ -239,6 +239,14 @@ impl Partition {
             Kind::Release => hosts.release(event.at, clock),
             Kind::Close => hosts.close_responder(event.at, clock, fabric, stats),
             Kind::Receive => hosts.post_receive(event.at, clock, fabric, stats),
+            Kind::Probe => hosts.probe(event.at, clock, fabric, stats),
+            Kind::Loop => {
+                if let Some(number) = node.checked_sub(self.first_switch) {
+                    self.forward_one(number, event);
+                } else if self.over_cable(event).is_some() {
+                    self.hosts.take_probe(event, &mut self.stats);
+                }
+            }
             Kind::Carrier => hosts.carrier(event.at, clock, fabric, stats),
             Kind::Fault => self.fault(event.at),
             Kind::Reroute => {
@@ -276,12 +284,17 @@ impl Partition {
     /// The same where packets may be lost. If packets of that cable are captured, it is kept.
     #[cold]
     fn checked_over_cable(&mut self, event: &Event) -> Option<u8> {
+        let has_packet = event.kind == Kind::Arrive;
         if !self.fabric.survives(event, &mut self.stats) {
-            self.hosts.common.packets.drop_packet(event.packet);
+            if has_packet {
+                self.hosts.common.packets.drop_packet(event.packet);
+            }
             return None;
         }
         let flags = self.fabric.flags_on_arrival(event, &mut self.stats);
-        self.capture(&Event { flags, ..*event });
+        if has_packet {
+            self.capture(&Event { flags, ..*event });
+        }
         Some(flags)
     }
 
@@ -328,10 +341,21 @@ impl Partition {
         totals
     }
 
+    /// Packets on cables and in queues.
+    fn moving(&self) -> impl Iterator<Item = &Event> {
+        let moving = self.clock.calendar.pending().chain(&self.late);
+        let moving = moving.filter(|event| matches!(event.kind, Kind::Arrive | Kind::Serve | Kind::Loop));
+        moving.chain(self.fabric.waiting())
+    }
+
+    /// Number of packets on cables and in queues.
+    pub fn in_flight(&self) -> u64 {
+        let probes = self.moving().filter(|event| event.kind == Kind::Loop);
+        (self.hosts.common.packets.len() + probes.count()) as u64
+    }
+
     /// Bytes of all packets on cables and in queues.
     pub fn in_flight_bytes(&self) -> u64 {
-        let moving = self.clock.calendar.pending().chain(&self.late);
-        let moving = moving.filter(|event| matches!(event.kind, Kind::Arrive | Kind::Serve));
-        moving.chain(self.fabric.waiting()).map(|event| u64::from(event.bytes)).sum()
+        self.moving().map(|event| u64::from(event.bytes)).sum()
     }
 }

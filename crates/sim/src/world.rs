@@ -9,6 +9,7 @@ use openmrc_scenario::{
     Engine, Footprint, LifeTotals, Patterns, Progress, Results, Run, RunError, TaskResults, Totals,
 };
 use openmrc_transport::Time;
+use openmrc_transport::loops::{Closed, Totals as ProbeTotals};
 use openmrc_workload::Connection;
 
 use crate::clock::Clock;
@@ -16,7 +17,7 @@ use crate::division::Division;
 use crate::fabric::{FabricState, Layout};
 use crate::footprint::footprint;
 use crate::groups::Groups;
-use crate::hosts::{Endpoints, Hosts, Posts};
+use crate::hosts::{Endpoints, Hosts, Posts, Probers};
 use crate::partition::{Partition, Standing};
 use crate::record::{Captured, NetworkShape, PortView, Recorder, Tally};
 use crate::stats::Stats;
@@ -71,14 +72,20 @@ impl Engine for World {
         let mut partitions = Vec::new();
         for number in (0..run.threads).rev() {
             // Slots as wide as lookahead permits. Only slow timers lie beyond three round trips.
-            let clock = Clock::new(&groups, number, config.shortest_hop().0, config.base_rtt().times(3).0);
+            let mut clock =
+                Clock::new(&groups, number, config.shortest_hop().0, config.base_rtt().times(3).0);
             let mut fabric = FabricState::new(&config, &layout, &groups, number, &faults);
             if fabric.least_shared_buffer() == Some(0) {
                 return Err(RunError::Buffer);
             }
             fabric.checks_arrivals = run.record.capture.is_some();
             let own = groups.division.hosts(number);
-            let hosts = Hosts::new(&config, own.clone(), &endpoints, posts.clone());
+            let mut hosts = Hosts::new(&config, own.clone(), &endpoints, posts.clone());
+            if let Some(probes) = &run.probes {
+                let probers = Probers::new(own.clone(), probes, &layout, config.seed);
+                probers.schedule(own.clone(), &mut clock);
+                hosts.probers = Some(Box::new(probers));
+            }
             let stats = Stats {
                 totals: Totals::default(),
                 life: LifeTotals::default(),
@@ -102,32 +109,9 @@ impl Engine for World {
 
     /// To the end of the calendar's slot.
     fn advance(&mut self, events: u64) -> bool {
-        let mut stretch = Stretch {
-            events: self.counted().events.saturating_add(events),
-            messages: self.messages() as u64,
-            slots_end: u64::MAX,
-        };
-        let more = loop {
-            let standing = self.standing();
-            let Some(slot) = stretch.next_slot(&standing) else {
-                break standing.events >= stretch.events && standing.finished < stretch.messages;
-            };
-            let begin = self.partitions[0].clock.calendar.begin_of(slot);
-            self.take_samples(begin.min(self.limit));
-            if begin > self.limit {
-                self.is_at_limit = true;
-                break false;
-            }
-            let next_sample = self.recorder.as_ref().map_or(u64::MAX, |recorder| recorder.next_sample());
-            stretch.slots_end =
-                self.first_slot_from(next_sample).min(self.first_slot_from(self.limit.saturating_add(1)));
-            stretch.run(&mut self.partitions, slot);
-            stretch.slots_end = u64::MAX;
-        };
-        if let Some(recorder) = &mut self.recorder {
-            recorder.collect_packets(tallies_mut(&mut self.partitions));
-        }
-        more
+        let (events, messages) = (self.counted().events.saturating_add(events), self.messages() as u64);
+        let standing = self.run_stretch(Stretch { events, messages, slots_end: u64::MAX });
+        !self.is_at_limit && standing.events >= events && standing.finished < messages
     }
 
     fn progress(&self) -> Progress {
@@ -154,7 +138,7 @@ impl Engine for World {
             nodes,
             totals: self.totals(),
             life: self.partitions.iter().map(|p| p.stats.life).fold(LifeTotals::default(), LifeTotals::with),
-            in_flight: self.partitions.iter().map(|p| p.hosts.common.packets.len() as u64).sum(),
+            in_flight: self.partitions.iter().map(Partition::in_flight).sum(),
             in_flight_bytes: self.partitions.iter().map(Partition::in_flight_bytes).sum(),
             port_bytes: ports().map(|(fabric, port)| fabric.accepted(port)).collect(),
             port_busy_until: ports().map(|(fabric, port)| Time(fabric.busy_until(port))).collect(),
@@ -163,6 +147,52 @@ impl Engine for World {
 }
 
 impl World {
+    /// Runs until a time, to the beginning of the next slot of the calendar, whether or not messages are left.
+    pub fn run_until(&mut self, time: Time) {
+        let slots_end = self.first_slot_from(time.0);
+        self.run_stretch(Stretch { events: u64::MAX, messages: u64::MAX, slots_end });
+    }
+
+    /// Runs to the end of a stretch, and takes the samples that are due meanwhile.
+    fn run_stretch(&mut self, whole: Stretch) -> Standing {
+        let end = loop {
+            let standing = self.standing();
+            let Some(slot) = whole.next_slot(&standing) else { break standing };
+            let begin = self.partitions[0].clock.calendar.begin_of(slot);
+            self.take_samples(begin.min(self.limit));
+            if begin > self.limit {
+                self.is_at_limit = true;
+                break standing;
+            }
+            let next_sample = self.recorder.as_ref().map_or(u64::MAX, |recorder| recorder.next_sample());
+            let looks =
+                self.first_slot_from(next_sample).min(self.first_slot_from(self.limit.saturating_add(1)));
+            let stretch = Stretch { slots_end: whole.slots_end.min(looks), ..whole };
+            stretch.run(&mut self.partitions, slot);
+        };
+        if let Some(recorder) = &mut self.recorder {
+            recorder.collect_packets(tallies_mut(&mut self.partitions));
+        }
+        end
+    }
+
+    /// The partition of a host.
+    fn partition_of_host(&self, host: u32) -> usize {
+        self.groups.division.of_host(host) as usize
+    }
+
+    /// The intervals of a host's probes that were closed since the last call, oldest first.
+    pub fn take_probes(&mut self, host: u32) -> Vec<Closed> {
+        let partition = self.partition_of_host(host);
+        self.partitions[partition].hosts.probers.as_mut().map_or_else(Vec::new, |probers| probers.take(host))
+    }
+
+    /// What a host's prober has counted since the start.
+    pub fn probe_totals(&self, host: u32) -> ProbeTotals {
+        let probers = self.partitions[self.partition_of_host(host)].hosts.probers.as_ref();
+        probers.map_or_else(ProbeTotals::default, |probers| probers.totals(host))
+    }
+
     /// The first slot that does not begin before a time.
     fn first_slot_from(&self, time: u64) -> u64 {
         let calendar = &self.partitions[0].clock.calendar;

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`api`] | the interfaces between a queue pair, its node and its host |
 //! | [`node`] | everything around queue pairs: scheduling, timers, ports, endpoint requests, receive pressure |
+//! | [`loops`] | probes of a host to itself |
 //! | [`mrc`], [`rocev2`] | the queue pairs |
 //! | [`presets`] | defaults of NICs in hardware and in software |
 //! | [`profile`] | the paths between two nodes |
@@ -13,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod loops;
 pub mod mrc;
 pub mod node;
 mod port_set;

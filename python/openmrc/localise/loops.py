@@ -5,6 +5,7 @@ two.
 """
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from openmrc.fabric import Fabric, SwitchId
@@ -43,13 +44,19 @@ def loops_of_host(
     neighbours = min(per_t0, fabric.hosts - t0 * per_t0)
     for plane in range(fabric.planes):
         switch = SwitchId(plane, 0, t0)
-        ports = fabric.ports(switch)
+        ports = _ports(fabric, switch)
         cable = next(port.link for port in ports if port.peer == name)
         yield Loop(name, plane, None, _components(name, switch, cable, None, groups or {}))
         uplinks = [port for port in ports if port.is_uplink]
         for index, uplink in enumerate(uplinks):
             if (place - index) % neighbours < probers:
                 yield Loop(name, plane, index, _components(name, switch, cable, uplink, groups or {}))
+
+
+@lru_cache(maxsize=64)
+def _ports(fabric: Fabric, switch: SwitchId) -> list[SwitchPort]:
+    """The ports of a switch: neighbours have the same T0s."""
+    return fabric.ports(switch)
 
 
 def _components(

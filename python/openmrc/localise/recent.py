@@ -15,27 +15,26 @@ CHANGE = 8.0
 class Recent:
     """Probes of a loop, sent and lost, since its loss changed last."""
 
-    def __init__(self, most: int) -> None:
-        """Starts without any.
+    def __init__(self, most: int, *, quiet: int = 0) -> None:
+        """Starts without any, or with what has arrived so far.
 
         Args:
             most: Intervals that are remembered.
+            quiet: Probes in each of these intervals before, of which none was lost.
         """
-        self._intervals: deque[tuple[int, int]] = deque(maxlen=most)
-
-    @property
-    def sent(self) -> int:
+        self._most = most
+        self._intervals: deque[tuple[int, int]] = deque([(quiet, 0)] * most if quiet else [])
+        self.sent = quiet * most
         """Probes sent."""
-        return sum(sent for sent, _ in self._intervals)
-
-    @property
-    def lost(self) -> int:
+        self.lost = 0
         """Of these, lost."""
-        return sum(lost for _, lost in self._intervals)
 
     def add(self, sent: int, lost: int) -> None:
         """Adds what an interval has brought, and forgets what was before the last change."""
+        if len(self._intervals) == self._most:
+            self._forget_first()
         self._intervals.append((sent, lost))
+        self.sent, self.lost = self.sent + sent, self.lost + lost
         all_sent, all_lost = self.sent, self.lost
         if not all_lost:
             return
@@ -51,7 +50,11 @@ class Recent:
             old_sent, old_lost = old_sent + sent, old_lost + lost
         if best >= CHANGE:
             for _ in range(place):
-                self._intervals.popleft()
+                self._forget_first()
+
+    def _forget_first(self) -> None:
+        sent, lost = self._intervals.popleft()
+        self.sent, self.lost = self.sent - sent, self.lost - lost
 
 
 def _log_likelihood(sent: int, lost: int) -> float:

@@ -60,6 +60,33 @@ class Counts:
     alive_paths: int = 0
 
 
+class Told:
+    """What the controller has of a host."""
+
+    def __init__(self) -> None:
+        """It has nothing yet."""
+        self._content: dict[str, Any] = {}
+        self._losing: list[LoopSeen] = []
+        self._since = 0.0
+
+    def is_due(self, content: dict[str, Any], loops: Iterable[LoopSeen], now: float) -> bool:
+        """Whether a report of this is due: it is news, or there was none for long.
+
+        Args:
+            content: The report but for its loops.
+            loops: Counts of loops. Of those that lose nothing they grow with every turn, and are no news.
+            now: Monotonic seconds.
+        """
+        losing = [loop for loop in loops if loop.lost]
+        news = (content, losing) != (self._content, self._losing)
+        return news or now - self._since >= HEARTBEAT_S - PERIOD_S / 2
+
+    def told(self, content: dict[str, Any], loops: Iterable[LoopSeen], now: float) -> None:
+        """The controller has this."""
+        self._content, self._since = content, now
+        self._losing = [loop for loop in loops if loop.lost]
+
+
 class _Seen(NamedTuple):
     """A device at a look."""
 
@@ -113,8 +140,7 @@ class Agent:
         self._boot = secrets.token_hex(8)
         self._sequence = 0
         self._failures = 0
-        self._told: dict[str, tuple[dict[str, Any], list[LoopSeen], float]] = {}
-        """By host: what the controller has, of loops those that lose, and since when, monotonic seconds."""
+        self._told: dict[str, Told] = {}
         self._ended = threading.Event()
         if state is not None and state.exists():
             self._restore(state)
@@ -228,10 +254,8 @@ class Agent:
             for each in seen
         )
         now = time.monotonic()
-        # Counts of loops that lose nothing, and of jobs, grow with every turn, and are no news.
-        losing = [loop for loop in loops if loop.lost]
-        told, told_losing, since = self._told.get(host, ({}, [], 0.0))
-        if (content, losing) == (told, told_losing) and now - since < HEARTBEAT_S - PERIOD_S / 2:
+        told = self._told.setdefault(host, Told())
+        if not told.is_due(content, loops, now):
             return
         self._sequence += 1
         report = Report(
@@ -253,7 +277,7 @@ class Agent:
             _log.info("connected to %s", self._clients[host].address)
         self._failures, self.counts.connected = 0, True
         self.counts.reports["sent"] += 1
-        self._told[host] = content, losing, now
+        told.told(content, loops, now)
         if reply.deny is not None and (reply.deny_version, frozenset(reply.deny)) != (
             self.deny_version,
             self.deny,

@@ -9,20 +9,35 @@ from openmrc.operate.model import NamedFault, Suspect
 
 CLEARS_AFTER_S = 2.0
 """A fault is over when no evaluation has named it for so long."""
+_REMEMBERED_S = 10.0
+"""What is named again after longer begins anew. A link that flaps is named now and then."""
 _MOST_KEPT = 1000
 
 
 class Faults:
     """The faults of a fabric."""
 
-    def __init__(self, topology: Topology, known: Iterable[NamedFault], next_number: int) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        known: Iterable[NamedFault],
+        next_number: int,
+        *,
+        confirmed_after_s: float = 0.0,
+    ) -> None:
         """Takes over.
 
         Args:
             topology: The links.
             known: Faults of an earlier run; open ones stay open until evaluations say otherwise.
             next_number: Number of the next fault.
+            confirmed_after_s: What is named becomes a fault when it is named again after so long. Hosts
+                report at different times, so the first evaluation after a switch has failed sees losses of
+                some of its links only.
         """
+        self._confirmed_after_s = confirmed_after_s
+        self._waiting: dict[str, tuple[float, float]] = {}
+        """What was named and is no fault yet: when it was named first, and last."""
         self._topology = topology
         self._next = next_number
         self._seen: dict[str, float] = {}
@@ -59,8 +74,10 @@ class Faults:
         verdicts = list(verdicts)
         for verdict in verdicts:
             key = _key(verdict)
-            self._seen[key] = now
             before = self.open.get(key)
+            if before is None and not self._is_confirmed(key, now):
+                continue
+            self._seen[key] = now
             fault = self._fault(verdict, before, now)
             if before is None:
                 opened.append(fault)
@@ -68,6 +85,9 @@ class Faults:
             if before is None or fault.kind != before.kind:
                 self._unsaved[fault.id] = fault
             self.open[key] = fault
+        self._waiting = {
+            key: times for key, times in self._waiting.items() if now - times[1] <= _REMEMBERED_S
+        }
         for key, fault in list(self.open.items()):
             if now - self._seen.setdefault(key, now) > CLEARS_AFTER_S and (
                 any(map(good, self._links(fault))) or self._explained(fault, verdicts)
@@ -78,6 +98,16 @@ class Faults:
                 self._unsaved[ended.id] = ended
                 closed.append(ended)
         return opened, closed
+
+    def _is_confirmed(self, key: str, now: float) -> bool:
+        """Whether what is named now was named before, long enough ago."""
+        first, last = self._waiting.pop(key, (now, now))
+        if now - last > _REMEMBERED_S:
+            first = now
+        if now - first >= self._confirmed_after_s:
+            return True
+        self._waiting[key] = first, now
+        return False
 
     def ranked(self) -> list[NamedFault]:
         """The open faults, the one that costs most first."""

@@ -7,7 +7,7 @@ The loops are those of :func:`openmrc.localise.loops_of_host`; the core sends an
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
@@ -27,8 +27,8 @@ INTERVAL_MS = 250
 GRACE_MS = 500
 """A probe that comes back later than this after its interval is lost. A path takes less than a
 millisecond; the rest is for a host that is busy."""
-MOST_S = 10.0
-"""Counts reach back this far at most."""
+MOST_S = 30.0
+"""Counts reach back this far at most: a link that loses a thousandth has lost enough by then."""
 _AGAIN_S = 10.0
 """Between two attempts of a host that could not probe."""
 _SILENT_S = 5.0
@@ -36,16 +36,47 @@ _SILENT_S = 5.0
 _log = logging.getLogger("openmrc.agent")
 
 
+class LoopCounts:
+    """What a host's probes have brought, loop by loop, for its agent's reports."""
+
+    def __init__(self, loops: Iterable[Loop], *, quiet: int = 0) -> None:
+        """Starts without any, or with what has arrived so far.
+
+        Args:
+            loops: The loops, in the order of their numbers.
+            quiet: Probes of each loop in each interval before, of which none was lost.
+        """
+        most = round(MOST_S * 1000 / INTERVAL_MS)
+        self._recent = [(loop, Recent(most, quiet=quiet)) for loop in loops]
+        self.answered = quiet > 0
+        """Whether any probe has ever come back: without SRv6 in the switches none does, and no link is
+        broken."""
+
+    def take(self, intervals: Iterable[Sequence[tuple[int, int]]]) -> None:
+        """Takes probes sent and lost, by loop, of intervals that are over."""
+        for counts in intervals:
+            for (_, recent), (sent, lost) in zip(self._recent, counts, strict=True):
+                recent.add(sent, lost)
+            self.answered = self.answered or any(sent > lost for sent, lost in counts)
+
+    def seen(self) -> list[LoopSeen]:
+        """The counts of each loop since its loss changed last, at most 30 s; none without any answer."""
+        if not self.answered:
+            return []
+        return [
+            LoopSeen(plane=loop.plane, uplink=loop.uplink, sent=recent.sent, lost=recent.lost)
+            for loop, recent in self._recent
+            if recent.sent
+        ]
+
+
 @dataclass(slots=True)
 class _Probed:
     """A host that probes."""
 
     prober: _core.Prober
-    loops: list[Loop]
-    recent: list[Recent]
+    counts: LoopCounts
     since: float
-    answered: bool = False
-    """Whether any probe has ever come back: without SRv6 in the switches none does, and no link is broken."""
 
 
 @dataclass(slots=True)
@@ -121,25 +152,15 @@ class Probing:
                 self._end(host)
                 self._waiting[host] = _Waiting(now + _AGAIN_S, str(error))
                 continue
-            for counts in intervals:
-                for recent, (sent, lost) in zip(probed.recent, counts, strict=True):
-                    recent.add(sent, lost)
-                probed.answered |= any(sent > lost for sent, lost in counts)
-            if not probed.answered and now >= probed.since + _SILENT_S:
+            probed.counts.take(intervals)
+            if not probed.counts.answered and now >= probed.since + _SILENT_S:
                 probed.since = float("inf")
                 _log.warning("no probe of %s comes back, so none is counted: do its T0s forward SRv6?", host)
 
     def seen(self, host: str) -> list[LoopSeen]:
-        """The counts of a host's loops, each since its loss changed last, at most 10 s."""
+        """The counts of a host's loops, each since its loss changed last, at most 30 s."""
         probed = self._running.get(host)
-        if probed is None or not probed.answered:
-            return []
-        counted = zip(probed.loops, probed.recent, strict=True)
-        return [
-            LoopSeen(plane=loop.plane, uplink=loop.uplink, sent=recent.sent, lost=recent.lost)
-            for loop, recent in counted
-            if recent.sent
-        ]
+        return [] if probed is None else probed.counts.seen()
 
     def _try(self, host: str, waiting: _Waiting, now: float) -> None:
         try:
@@ -155,8 +176,7 @@ class Probing:
             if waiting.said:
                 _log.info("%s probes", host)
             del self._waiting[host]
-            most = round(MOST_S * 1000 / INTERVAL_MS)
-            self._running[host] = _Probed(prober, loops, [Recent(most) for _ in loops], now)
+            self._running[host] = _Probed(prober, LoopCounts(loops), now)
 
     def _open(self, host: str) -> tuple[_core.Prober, list[Loop]]:
         loops = list(loops_of_host(self.fabric, host))[:MOST_PATHS]

@@ -60,6 +60,9 @@ class Settings:
     """A host whose last report is older is silent, and its report is no evidence any more."""
     period_s: float = 0.25
     """Between two evaluations, at least; three times what one takes, so that agents are heard meanwhile."""
+    confirmed_after_s: float = 1.0
+    """What is named is a fault when it is named again after so long: agents report at different times, so the
+    first evaluation after a switch has failed sees the losses of some of its links only."""
     read_only: bool = False
     simulated: bool = False
     history: int = 200
@@ -110,7 +113,12 @@ class Service:
     def _adopt(self) -> None:
         """Takes over what the store has: all of it, as another controller may have written since."""
         store = self._store
-        self.faults = Faults(self.topology, store.faults(self.settings.history), store.next_fault())
+        self.faults = Faults(
+            self.topology,
+            store.faults(self.settings.history),
+            store.next_fault(),
+            confirmed_after_s=self.settings.confirmed_after_s,
+        )
         self.denied.clear()
         self.drains.clear()
         for each in store.denied():

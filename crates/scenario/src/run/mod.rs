@@ -3,6 +3,7 @@
 
 pub mod faults;
 mod network;
+mod probes;
 mod record;
 mod transport;
 
@@ -14,6 +15,7 @@ pub use self::network::{
     EcnMarking, Encapsulation, NetworkConfig, Overflow, PfcConfig, Routing, RoutingReaction, Scheduling,
     SlowQueues, SoftwareHosts, SwitchConfig,
 };
+pub use self::probes::{ProbeConfig, ProbeLoop, Stall};
 pub use self::record::{CaptureConfig, RecordConfig, SeriesConfig};
 pub use self::transport::{
     AdaptiveConfig, LifeConfig, MrcConfig, MrcCongestion, ReceivesConfig, Rocev2Config, TransportConfig,
@@ -31,6 +33,8 @@ pub struct Run {
     pub workload: Workload,
     /// What breaks.
     pub faults: Vec<FaultEvent>,
+    /// What hosts probe beside their traffic.
+    pub probes: Option<ProbeConfig>,
     /// The run ends here at the latest.
     pub limit: Time,
     /// What is recorded.
@@ -59,6 +63,16 @@ pub enum RunError {
     /// A number is out of range.
     #[error("{name}: {value} is out of range: {allowed}")]
     Range {
+        /// Which.
+        name: &'static str,
+        /// Its value.
+        value: u64,
+        /// What is allowed.
+        allowed: &'static str,
+    },
+    /// A number of the probes is out of range.
+    #[error("probes: {name}: {value} is out of range: {allowed}")]
+    Probes {
         /// Which.
         name: &'static str,
         /// Its value.
@@ -98,6 +112,7 @@ impl Run {
             return Err(RunError::Threads(self.threads));
         }
         faults::check(&self.faults, &self.network.fabric)?;
+        self.probes.as_ref().map_or(Ok(()), |probes| probes.check(&self.network))?;
         self.check_slowness()?;
         self.workload.check(self.network.fabric.shape().hosts)?;
         Ok(())

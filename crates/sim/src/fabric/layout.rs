@@ -44,6 +44,18 @@ impl SwitchInfo {
         u32::from(self.downlinks + self.uplinks)
     }
 
+    /// The uplink that an entropy value names.
+    #[inline(always)]
+    pub fn named_uplink(&self, ev: u32) -> u32 {
+        let uplink = ev >> self.ev_shift & ((1 << self.ev_bits) - 1);
+        self.first_port + u32::from(self.downlinks) + uplink.min(u32::from(self.uplinks) - 1)
+    }
+
+    /// An entropy value that names this uplink here.
+    pub fn ev_of_uplink(&self, uplink: u32) -> u32 {
+        uplink << self.ev_shift
+    }
+
     /// The downlink, or bundle of parallel downlinks, that leads to the host with number `below` among those below the
     /// switch.
     #[inline(always)]
@@ -128,6 +140,11 @@ impl Layout {
     #[inline]
     pub fn host_port(&self, host: u32, plane: u32) -> u32 {
         host * self.planes + plane
+    }
+
+    /// The port of a T0 that leads to a host in a plane.
+    pub fn t0_port(&self, host: u32, plane: u32) -> u32 {
+        self.port_number(self.fabric.host_peer(host, plane))
     }
 
     /// The number of a node's port among all ports.

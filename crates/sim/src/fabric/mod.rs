@@ -30,7 +30,7 @@ use self::ports::{Ports, port_flag};
 use self::queued::Queued;
 use self::routing::{Failure, Routes};
 use crate::clock::Clock;
-use crate::event::{Event, Kind};
+use crate::event::{Event, Kind, flag};
 use crate::groups::Groups;
 use crate::long_queue::LongQueue;
 use crate::record::LogEvent;
@@ -133,7 +133,11 @@ impl FabricState {
         clock: &mut Clock,
         stats: &mut Stats,
     ) -> Fate {
-        let out = self.routes.choose(&self.layout, &self.ports, &self.model, switch, event);
+        let (out, flags) = if flags & flag::UP_FIRST == 0 {
+            (self.routes.choose(&self.layout, &self.ports, &self.model, switch, event), flags)
+        } else {
+            (switch.named_uplink(event.ev), flags & !flag::UP_FIRST)
+        };
         self.model.enqueue(&mut self.ports, out, event, flags, clock, stats)
     }
 

@@ -102,12 +102,11 @@ impl Routes {
                 _ => self.choose_among(layout, ports, model, first..first + count, switch, event),
             };
         }
+        if self.routing == Routing::SourceRouted {
+            return switch.named_uplink(event.ev);
+        }
         let first = switch.first_port + u32::from(switch.downlinks);
         let count = u32::from(switch.uplinks);
-        if self.routing == Routing::SourceRouted {
-            let uplink = event.ev >> switch.ev_shift & ((1 << switch.ev_bits) - 1);
-            return first + uplink.min(count - 1);
-        }
         self.choose_among(layout, ports, model, first..first + count, switch, event)
     }
 

@@ -14,6 +14,11 @@ impl<T> ByHost<T> {
         ByHost { first: hosts.start, list: hosts.map(|_| make()).collect() }
     }
 
+    /// A value for each of these hosts, which may depend on its number.
+    pub fn by_number(hosts: Range<u32>, make: impl Fn(u32) -> T) -> Self {
+        ByHost { first: hosts.start, list: hosts.map(make).collect() }
+    }
+
     /// No values.
     pub fn empty() -> Self {
         ByHost { first: 0, list: Vec::new() }

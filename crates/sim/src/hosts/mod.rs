@@ -10,6 +10,7 @@
 //! posts         messages and connections; knows nothing of queue pairs
 //! posting       messages are given to queue pairs, and completions come back
 //! lives         ends that linger after they were destroyed; receives
+//! probing       probes of hosts to themselves
 //! receive_buffers  buffers of hosts that are software
 //! prefetch      loads what the events to come will need
 //! ```
@@ -22,6 +23,7 @@ mod lives;
 mod posting;
 mod posts;
 mod prefetch;
+mod probing;
 mod queue_pair;
 mod receive_buffers;
 
@@ -42,6 +44,7 @@ use self::lives::Lives;
 use self::posts::End;
 pub(crate) use self::posts::Posts;
 use self::prefetch::Prefetcher;
+pub(crate) use self::probing::Probers;
 use self::receive_buffers::ReceiveBuffers;
 use crate::clock::Clock;
 use crate::event::{Event, Kind, flag};
@@ -59,6 +62,8 @@ pub(crate) struct Hosts {
     hosts: ByHost<SimHost>,
     pub common: Common,
     prefetcher: Prefetcher,
+    /// If hosts probe.
+    pub probers: Option<Box<Probers>>,
 }
 
 impl Hosts {
@@ -84,7 +89,7 @@ impl Hosts {
             packets: Slab::default(),
             completions: Completions::default(),
         };
-        Hosts { hosts, common, prefetcher: Prefetcher::new() }
+        Hosts { hosts, common, prefetcher: Prefetcher::new(), probers: None }
     }
 
     /// Adds the counters of queue pairs that still exist.
@@ -251,6 +256,22 @@ impl Hosts {
         host.node.handle_endpoint(now, peer, received, &mut environment);
         host.offer(&mut environment);
         self.settle(event.dst, clock, fabric, stats);
+    }
+
+    /// A host's prober has its turn.
+    #[cold]
+    pub fn probe(&mut self, number: u32, clock: &mut Clock, fabric: &mut FabricState, stats: &mut Stats) {
+        if let Some(probers) = &mut self.probers {
+            probers.turn(number, clock, fabric, stats);
+        }
+    }
+
+    /// A probe has come back to its host.
+    #[cold]
+    pub fn take_probe(&mut self, event: &Event, stats: &mut Stats) {
+        if let Some(probers) = &mut self.probers {
+            probers.receive(event, stats);
+        }
     }
 
     /// A message that message `index` waits for has arrived at another host.

@@ -112,7 +112,11 @@ def planned_topology(path: Path) -> dict[str, Any]:
     Raises:
         ValueError: as :func:`planned`.
     """
-    fabric = planned(path)
+    return topology_of(planned(path))
+
+
+def topology_of(fabric: Fabric) -> dict[str, Any]:
+    """The fields of the topology of a fabric, every count as the planner computes it."""
     core, spec = fabric.core, fabric.spec
     fields: dict[str, Any] = {
         "hosts": core.hosts,

@@ -5,7 +5,21 @@
 
 use std::collections::VecDeque;
 
-use crate::packet::Probe;
+/// Which probe a packet is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Probe {
+    /// Number of the loop.
+    pub index: u32,
+    /// Interval in which it was sent.
+    pub interval: u32,
+    /// Number among the probes of the interval.
+    pub number: u32,
+}
+
+impl Probe {
+    /// Bytes that it takes after the UDP header: its three numbers, and what proves whose it is.
+    pub const LEN: usize = 24;
+}
 
 /// Probes of a loop in an interval.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
