@@ -60,7 +60,7 @@ class Settings:
     """A host whose last report is older is silent, and its report is no evidence any more."""
     period_s: float = 0.25
     """Between two evaluations, at least; three times what one takes, so that agents are heard meanwhile."""
-    confirmed_after_s: float = 0.2
+    confirmed_after_s: float = 0.4
     """What is named is a fault when it is named again after so long: agents report at different times, so the
     first evaluation after a switch has failed sees the losses of some of its links only."""
     read_only: bool = False
