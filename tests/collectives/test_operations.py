@@ -534,11 +534,16 @@ def test_the_environment_must_say_who_this_is(monkeypatch):
         Communicator.from_environment()
 
 
+def shared_memory():
+    """What has a name in shared memory, without that of joblib, which other tests use at the same time."""
+    return {file for file in Path("/dev/shm").iterdir() if not file.name.startswith(("sem.loky", "joblib"))}
+
+
 def test_nothing_is_left_in_shared_memory_or_of_threads(alone):
     before = threading.active_count()
-    files = set(Path("/dev/shm").iterdir())
+    files = shared_memory()
     run("comm.all_reduce(np.ones(10))", 2)
-    assert set(Path("/dev/shm").iterdir()) == files
+    assert shared_memory() <= files
     assert threading.active_count() == before
 
 
