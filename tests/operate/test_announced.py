@@ -20,7 +20,7 @@ from openmrc.operate.agent import Agent
 from openmrc.operate.announced import MOST_ANSWER, MOST_OF_A_USER, MOST_PROCESSES, Announced
 from openmrc.operate.model import Reply
 from openmrc.verbs import EvState
-from tests.helpers.commands import one_line_error, run
+from tests.helpers.commands import OPENMRC, one_line_error, run
 from tests.helpers.ends import connected, device, eventually
 from tests.helpers.labs import needs_root
 
@@ -361,3 +361,10 @@ def test_an_agent_reports_and_steers_a_process_that_only_announces_itself(place)
     running.close()
     running.run()
     assert not place.exists()
+
+
+def test_a_user_that_is_none_is_said_before_a_controller_is_waited_for(tmp_path):
+    agent = [*OPENMRC, "agent", "https://127.0.0.1:1", "--socket", str(tmp_path / "agent.sock")]
+    done = subprocess.run([*agent, "--user", "no such one"], capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert "there is no such user" in done.stderr

@@ -114,6 +114,7 @@ def agent(
 
     if user and listen is None:
         raise ArgumentError("--user is for processes that announce themselves: name a --socket")
+    users = [announced.user(name) for name in user or ()]
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(message)s")
     known = _fabric(controller, authority, fabric, state)
     hosts = host or list(tokens) or [SourceRoutes.here(known).host]
@@ -126,9 +127,7 @@ def agent(
         kept = None if state is None else state / "deny.json"
         told = None
         if listen is not None:
-            told = stack.enter_context(
-                announced.Announced(listen, [announced.user(name) for name in user or ()])
-            )
+            told = stack.enter_context(announced.Announced(listen, users))
         running = agents.Agent(known, hosts, connect, state=kept, probe_rate=probe_rate, announced=told)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: running.close())
