@@ -77,6 +77,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "job": (
         "openmrc job --gpus 16384 --days 54",
         "openmrc job llama3-405b.yaml --what-if --report job.html",
+        "openmrc job --gpus 1024 --networks mrc --write-failures failures.csv",
+        "openmrc job --gpus 1024 --networks mrc --failures failures.csv",
     ),
     "workload generate": (
         "openmrc workload generate --model llama3-8b --gpus 16 --tp 8 --pp 2 --microbatches 4 -o step.jsonl",

@@ -8,6 +8,7 @@ import typer
 from openmrc.cli import _common
 from openmrc.cli._progress import progress
 from openmrc.cli._simulation import check_outputs
+from openmrc.errors import ArgumentError
 
 if TYPE_CHECKING:
     from openmrc.jobs import Job, Study
@@ -46,6 +47,17 @@ def job(
             "--what-if", help="Also with more planes, spares, faster repairs, restarts and checkpoints."
         ),
     ] = False,
+    failures: Annotated[
+        Path | None,
+        typer.Option(metavar="LOG.csv", help="Failures of this log in place of drawn ones."),
+    ] = None,
+    write_failures: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="LOG.csv",
+            help="Write the failures of the first draw on the first network, one row for each part that fails.",
+        ),
+    ] = None,
     report: Annotated[
         Path | None,
         typer.Option(metavar="FILE.html", help="Write one HTML file with everything, for others to read."),
@@ -61,10 +73,16 @@ def job(
     """
     from openmrc import jobs
 
-    check_outputs([report])
+    check_outputs([report, write_failures])
+    if failures and (sensitivity or what_if or write_failures):
+        raise ArgumentError(
+            "--failures: a log has no rates and one network: it goes without --sensitivity, --what-if and"
+            " --write-failures"
+        )
     described = _described(file, gpus, days, networks)
+    log = jobs.read_log(failures) if failures else None
     with progress("runs") as advance:
-        study = jobs.study(described, seeds, advance)
+        study = jobs.study(described, seeds, advance, log)
     with progress("changed jobs") as advance:
         rates = jobs.compare(jobs.sensitivity(described), seeds, advance) if sensitivity else {}
         changes = jobs.compare(jobs.what_if(described), seeds, advance) if what_if else {}
@@ -83,6 +101,9 @@ def job(
             _common.print_table(*jobs.table("rates", study, rates))
         if what_if:
             _common.print_table(*jobs.table(f"{described.networks[0].name} with", study, changes))
+    if write_failures:
+        number = jobs.write_log(write_failures, described)
+        _common.console(stderr=True).print(f"wrote {write_failures}: {number:,} failures")
     if report:
         from openmrc.jobs import report as page
 

@@ -11,6 +11,9 @@ from openmrc.jobs.network import PRESETS, Network, Shape
 
 if TYPE_CHECKING:
     from openmrc.jobs.effect import Cause as Cause
+    from openmrc.jobs.log import Log as Log
+    from openmrc.jobs.log import read_log as read_log
+    from openmrc.jobs.log import write_log as write_log
     from openmrc.jobs.outcome import Loss as Loss
     from openmrc.jobs.outcome import Outcome as Outcome
     from openmrc.jobs.outcome import run as run
@@ -23,8 +26,8 @@ if TYPE_CHECKING:
     from openmrc.jobs.studies import what_if as what_if
 
 _DRAWING = (
-    *("Cause", "Loss", "Outcome", "Study", "Summary"),
-    *("compare", "run", "sensitivity", "study", "table", "what_if"),
+    *("Cause", "Log", "Loss", "Outcome", "Study", "Summary"),
+    *("compare", "read_log", "run", "sensitivity", "study", "table", "what_if", "write_log"),
 )
 
 __all__ = ["PRESETS", "Checkpoint", "Job", "Network", "Rates", "Shape", "Step", "load", *_DRAWING]

@@ -10,6 +10,7 @@ import numpy as np
 from openmrc.jobs.draw import DAY, Floats, draw
 from openmrc.jobs.effect import Cause, Effect, Interruption, effect, interruptions_per_s
 from openmrc.jobs.job import Job
+from openmrc.jobs.log import Log
 from openmrc.jobs.network import Network, Shape
 
 _LEAST_INTERVAL_S = 10.0
@@ -77,9 +78,12 @@ def interval_s(job: Job, network: Network, shape: Shape) -> float:
     return max(_LEAST_INTERVAL_S, math.sqrt(2 * job.checkpoint.pause_s * mean))
 
 
-def run(job: Job, network: Network, seed: int) -> Outcome:
-    """One run of a job on a network, with the failures of this seed."""
-    shape, failures = draw(job, network, seed)
+def run(job: Job, network: Network, seed: int, log: Log | None = None) -> Outcome:
+    """One run of a job on a network, with the failures of this seed or of a log.
+
+    With a log the seed still decides how long traffic takes to leave a failed link between switches.
+    """
+    shape, failures = draw(job, network, seed) if log is None else log.failures(job, network)
     return account(job, effect(job, network, shape, failures, seed), interval_s(job, network, shape))
 
 

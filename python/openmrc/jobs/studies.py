@@ -9,21 +9,25 @@ import numpy as np
 from openmrc.errors import ArgumentError
 from openmrc.jobs.effect import Cause
 from openmrc.jobs.job import Job
+from openmrc.jobs.log import Log, read_log, write_log
 from openmrc.jobs.network import Network, Shape
 from openmrc.jobs.outcome import Loss, Outcome, run
 
 __all__ = [
     "Cause",
+    "Log",
     "Loss",
     "Outcome",
     "Study",
     "Summary",
     "compare",
+    "read_log",
     "run",
     "sensitivity",
     "study",
     "table",
     "what_if",
+    "write_log",
 ]
 
 Progress = Callable[[int, int], object]
@@ -201,13 +205,14 @@ class Study:
 _NETWORK = tuple(cause for cause in Cause if cause is not Cause.HOSTS)
 
 
-def study(job: Job, seeds: int = 8, progress: Progress | None = None) -> Study:
+def study(job: Job, seeds: int = 8, progress: Progress | None = None, log: Log | None = None) -> Study:
     """Draws the failures of a job and adds up what they cost, on each of its networks.
 
     Args:
         job: The job.
         seeds: How many times, with the job's seed and the following ones. Every network has the same ones.
         progress: Told after every run.
+        log: Failures in place of drawn ones: of networks with the parts that it names.
     """
     numbers = range(job.seed, job.seed + seeds)
     total = seeds * len(job.networks)
@@ -215,7 +220,7 @@ def study(job: Job, seeds: int = 8, progress: Progress | None = None) -> Study:
     for place, network in enumerate(job.networks):
         outcomes = []
         for seed in numbers:
-            outcomes.append(run(job, network, seed))
+            outcomes.append(run(job, network, seed, log))
             if progress:
                 progress(place * seeds + len(outcomes), total)
         shape = network.shape(job.gpus, job.nic_gbps, job.switch_tbps)
