@@ -55,7 +55,7 @@ def job(
         Path | None,
         typer.Option(
             metavar="LOG.csv",
-            help="Write the failures of the first draw on the first network, one row for each part that fails.",
+            help="Write the failures of the first draw on the first network, a row for each.",
         ),
     ] = None,
     report: Annotated[
