@@ -7,15 +7,24 @@ import sys
 
 import pytest
 
+from openmrc import workload
 from tests.helpers.repository import ROOT
 
 pytest.importorskip("torch", reason="torch is not installed (make test-torch)")
 
 
-def torchrun(*arguments, directory):
-    """Runs a script in two processes; what it printed."""
+def torchrun(*arguments, directory, ranks=2):
+    """Runs a script in some processes; what it printed."""
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments],
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            f"{ranks}",
+            *arguments,
+        ],
         cwd=ROOT / "examples" / directory,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -50,6 +59,20 @@ def test_the_trainer_of_transformers_does_too():
     )
     assert found is not None
     assert float(found[2]) < float(found[1])
+
+
+@pytest.mark.parametrize(
+    ("kind", "operations"),
+    [
+        ("fsdp", {"all_gather", "reduce_scatter", "all_reduce"}),
+        ("experts", {"all_to_all", "all_reduce", "broadcast"}),
+    ],
+)
+def test_what_is_recorded_can_run(tmp_path, kind, operations):
+    torchrun("record.py", kind, str(tmp_path / kind), "1", directory="train", ranks=4)
+    step = workload.load(tmp_path / kind)
+    workload.require(step, kind)
+    assert {row.operation for row in workload.volume(step).classes[0].rows if row.operation} == operations
 
 
 def test_the_script_for_nccl_checks_what_it_measures():

@@ -227,6 +227,20 @@ def test_the_recorded_training_of_the_demo_can_run():
     assert gradients < workload.volume(step).fabric_bytes < 1.02 * gradients
 
 
+@pytest.mark.parametrize(
+    ("name", "operations"),
+    [
+        ("fsdp", {"all_gather", "reduce_scatter", "all_reduce"}),
+        ("experts", {"all_to_all", "all_reduce", "broadcast"}),
+    ],
+)
+def test_the_published_sets_can_run(name, operations):
+    step = workload.load(ROOT / "docs" / "data" / "traces" / name)
+    assert list(workload.problems(step)) == []
+    assert len(step.ranks) == 8
+    assert {row.operation for row in workload.volume(step).classes[0].rows if row.operation} == operations
+
+
 @pytest.mark.skipif(not TRACES.is_dir(), reason="the traces of ASTRA-sim are not here")
 @pytest.mark.parametrize("ranks", [4, 8, 16])
 @pytest.mark.parametrize("name", ["all_reduce", "all_to_all"])
