@@ -83,6 +83,7 @@ def install() -> None:
     _replace("_source_rank", _source)
     _replace("result", lambda work: list(work.tensors) if work.done else [])
     _replace_builtin_hooks()
+    _replace_split()
 
 
 def _replace_builtin_hooks() -> None:
@@ -99,3 +100,20 @@ def _replace_builtin_hooks() -> None:
             original(self, comm_hook_type)
 
     DistributedDataParallel._register_builtin_comm_hook = register
+
+
+def _replace_split() -> None:
+    """Ranks outside a split get no part of it; torch crashes on a ``None`` of a backend in Python."""
+    original = dist.ProcessGroup.split_group
+
+    def split_group(self: dist.ProcessGroup, ranks: list[int], *rest: Any, **options: Any) -> Any:
+        if self.rank() in ranks:
+            return original(self, ranks, *rest, **options)
+        devices = options.get("device_types") or self._device_types
+        others = [device for device in devices if self._get_backend(device).name() != "mrc"]
+        if not others:
+            return None
+        return original(self, ranks, *rest, **{**options, "device_types": others})
+
+    split_group.__doc__ = original.__doc__
+    dist.ProcessGroup.split_group = split_group
