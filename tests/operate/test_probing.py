@@ -275,6 +275,37 @@ def test_an_agent_reports_loops_that_lose_at_once_and_others_with_its_heartbeat(
     assert controller.reports[-1].loops[0] == LoopSeen(plane=0, uplink=None, sent=10, lost=10)
 
 
+def test_a_link_that_is_good_again_before_the_report_is_reported_once(
+    fabric, probers, tmp_path, monkeypatch, clock
+):
+    monkeypatch.setenv("OPENMRC_OBSERVE_DIR", str(tmp_path))
+    controller = Controller()
+    agent = agents.Agent(fabric, ["h0"], lambda _: controller, probe_rate=100)
+    agent.turn()
+    [prober] = probers
+    others = [(5, 0)] * (len(prober.loops) - 1)
+
+    def turn_with(*first):
+        def turn():
+            prober.intervals = [[counts, *others] for counts in first]
+            agent.turn()
+
+        return turn
+
+    clock.run(turn_with(*[(5, 0)] * 9, (5, 5), (5, 0), (5, 0)), 1000.5)
+    assert controller.reports[-1].loops[0] == LoopSeen(plane=0, uplink=None, sent=5, lost=5)
+    clock.run(turn_with((5, 0), (5, 0)), 1001.0)
+    assert controller.reports[-1].loops[0] == LoopSeen(plane=0, uplink=None, sent=20, lost=0)
+
+
+def test_losses_wait_five_seconds_for_a_report(fabric):
+    counts = probing.LoopCounts(list(loops_of_host(fabric, 0))[:1])
+    counts.take([[(5, 0)]] * 9 + [[(5, 5)]] + [[(5, 0)]] * 20)
+    assert [loop.lost for loop in counts.seen()] == [5]
+    counts.take([[(5, 0)]])
+    assert [(loop.sent, loop.lost) for loop in counts.seen()] == [(105, 0)]
+
+
 def test_a_prober_refuses_what_it_cannot_do():
     options = {"rate": 10, "traffic_class": 0, "interval_ms": 100, "grace_ms": 100}
     loop = ("2001:db8::1", "5f00:0:1:e000::")

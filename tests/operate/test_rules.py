@@ -9,6 +9,7 @@ from openmrc.fabric import Fabric, Specification
 from openmrc.localise import Component, Kind, Verdict
 from openmrc.operate.faults import CLEARS_AFTER_S, Faults
 from openmrc.operate.linkmap import Map, Topology
+from openmrc.operate.model import LoopSeen, Report
 from openmrc.operate.policy import Hysteresis, Rules, below_floor
 from openmrc.operate.simulated import Simulated
 from openmrc.operate.validate import validate
@@ -79,7 +80,7 @@ def test_a_link_that_flaps_stays_out_twice_as_long_each_time_until_it_has_been_g
 def evaluated(fabric_map, simulated, now):
     for report in simulated.reports():
         assert fabric_map.take(report, now, now)
-    return fabric_map.evaluate(now, 5.0)
+    return fabric_map.evaluate(fabric_map.collect(now, 5.0))
 
 
 KINDS = [
@@ -183,3 +184,28 @@ def test_a_report_of_another_boot_starts_anew(fabric, topology):
     taken = [fabric_map.take(report, 1.0, 1.0) for report in (first, first, second)]
     assert taken == [True, False, True]
     assert len(list(itertools.islice(fabric_map.heard(6.5, 5.0), 1))) == 0
+
+
+def test_losses_in_a_report_that_is_replaced_are_evaluated_once(fabric, topology):
+    fabric_map = Map(topology)
+
+    def take(sequence, lost=0):
+        loops = [LoopSeen(plane=0, uplink=None, sent=40, lost=lost)]
+        report = Report(host="h0", boot="0" * 16, sequence=sequence, loops=loops)
+        assert fabric_map.take(report, 1.0, 1.0)
+
+    def lost():
+        return [each.lost for view in fabric_map.collect(1.0, 5.0) for each in view.observations]
+
+    take(1, lost=9)
+    take(2, lost=4)
+    take(3)
+    assert lost() == [9], "the worst of what no evaluation has had, and each loop once"
+    assert lost() == [0]
+    take(4, lost=9)
+    assert lost() == [9]
+    take(5)
+    assert lost() == [0], "an evaluation has had the losses"
+    take(6, lost=4)
+    take(7, lost=9)
+    assert lost() == [9]

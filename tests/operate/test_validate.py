@@ -78,7 +78,7 @@ def test_one_of_several_suspects_makes_its_host_unknown_and_not_failed(fabric):
     fabric_map = Map(Topology(fabric))
     for host in ("h0", "h4"):
         fabric_map.take(seen(fabric, host, "h8"), 1.0, 1.0)
-    _, fabric_map.evidence = fabric_map.evaluate(1.0, 5.0)
+    _, fabric_map.evidence = fabric_map.evaluate(fabric_map.collect(1.0, 5.0))
     suspect = fabric_map.topology.groups["h0"][0]
     fabric_map.evidence[suspect] = Evidence.SUSPECT
     found = validate(fabric_map, ["h0", "h4"], [], 1.0, 5.0)

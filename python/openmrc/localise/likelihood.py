@@ -105,6 +105,14 @@ def localise(observations: Iterable[Observation], model: Model | None = None) ->
     return _Search(observations, model or Model()).verdicts()
 
 
+def evidence_against(sent: int, lost: int, model: Model | None = None) -> float:
+    """What counts say against a path, nats: how much better their share explains them than a healthy one."""
+    arrives = 1 - (model or Model()).background
+    if not lost or 1 - lost / sent >= arrives:
+        return 0.0
+    return _log_likelihood(sent, lost, 1 - lost / sent) - _log_likelihood(sent, lost, arrives)
+
+
 class _Search:
     def __init__(self, observations: Iterable[Observation], model: Model) -> None:
         self._model = model

@@ -278,6 +278,7 @@ class Agent:
         self._failures, self.counts.connected = 0, True
         self.counts.reports["sent"] += 1
         told.told(content, loops, now)
+        self.probing.told(host)
         if reply.deny is not None and (reply.deny_version, frozenset(reply.deny)) != (
             self.deny_version,
             self.deny,

@@ -5,7 +5,7 @@ Nothing here reads a clock or a file: times are arguments.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from openmrc.localise import (
     loops_of_host,
 )
 from openmrc.localise.components import crossing
+from openmrc.localise.likelihood import evidence_against
 from openmrc.localise.loops import PROBERS
 from openmrc.localise.paths import PACKETS
 from openmrc.operate.model import Decision, Evidence, FabricInfo, HostInfo, Panel, Report
@@ -162,6 +163,13 @@ class HostView:
     """Links over which packets or probes of the host arrive."""
     loses: bool = False
     """Whether any packet or probe of the host was lost."""
+    loops: dict[frozenset[Component], Observation] = field(default_factory=dict)
+    """Those of the observations that are probes of loops."""
+    unseen: dict[frozenset[Component], Observation] = field(default_factory=dict)
+    """Losses of loops in earlier reports that no evaluation has had, and that say more against a loop than
+    this report: a link that flaps is good again before the next evaluation."""
+    collected: bool = False
+    """Whether an evaluation has had the report."""
     used: frozenset[str] = frozenset()
     """Links on paths that its queue pairs use."""
 
@@ -205,11 +213,14 @@ class Map:
             view.observations.append(Observation(self._cable(source, plane), PACKETS, PACKETS))
         for each in report.loops:
             components = self._loop(source, each.plane, each.uplink)
-            view.observations.append(Observation(components, each.sent, each.lost))
+            view.loops[components] = Observation(components, each.sent, each.lost)
             if each.lost < each.sent:
                 good.update(c.name for c in components if c.kind is Kind.LINK)
         view.good = frozenset(good)
+        view.observations += view.loops.values()
         view.loses = any(observation.lost for observation in view.observations)
+        if before is not None:
+            view.unseen = _worse(before, view)
         self.hosts[report.host] = view
         return True
 
@@ -262,12 +273,30 @@ class Map:
             for view in views
         ]
 
-    def evaluate(self, now: float, patience: float) -> tuple[list[Verdict], dict[str, Evidence]]:
-        """What has failed, and what is known of each link, from reports not older than ``patience``.
+    def collect(self, now: float, patience: float) -> list[HostView]:
+        """What an evaluation is to have: reports not older than ``patience``, seconds.
+
+        Losses of reports that were replaced since the last evaluation are among them.
+        """
+        found = []
+        for view in self.heard(now, patience):
+            view.collected = True
+            if not view.unseen:
+                found.append(view)
+                continue
+            others = [each for each in view.observations if each.components not in view.unseen]
+            found.append(replace(view, observations=[*others, *view.unseen.values()], loses=True))
+            view.unseen = {}
+        return found
+
+    def evaluate(self, views: list[HostView]) -> tuple[list[Verdict], dict[str, Evidence]]:
+        """What has failed, and what is known of each link.
 
         It changes nothing, so that it may run in another thread.
+
+        Args:
+            views: From :meth:`collect`.
         """
-        views = self.heard(now, patience)
         # Nearly always nothing is lost, and then there is nothing to explain.
         verdicts = []
         if any(view.loses for view in views):
@@ -314,3 +343,16 @@ class Map:
             {each.name.lower(): by_evidence[each] for each in Evidence},
             {each.name.lower(): by_decision[each] for each in Decision if each},
         )
+
+
+def _worse(before: HostView, view: HostView) -> dict[frozenset[Component], Observation]:
+    """Losses of loops that no evaluation has had, and that say more against a loop than the new report."""
+    unseen = before.unseen
+    if not before.collected:
+        unseen = {key: each for key, each in before.loops.items() if each.lost} | unseen
+    return {
+        components: each
+        for components, each in unseen.items()
+        if (now := view.loops.get(components)) is None
+        or evidence_against(now.sent, now.lost) < evidence_against(each.sent, each.lost)
+    }

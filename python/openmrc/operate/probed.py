@@ -175,6 +175,7 @@ class ProbedFabric:
     def _report(self, host: int, loops: list[LoopSeen], time: float) -> None:
         agent = self._agents[host]
         agent.told.told(dict(_CONTENT), loops, time)
+        agent.counts.told()
         agent.sequence += 1
         report = Report(**_CONTENT, host=f"h{host}", boot=_BOOT, sequence=agent.sequence, loops=loops)
         self.map.take(report, time, time)
@@ -182,7 +183,7 @@ class ProbedFabric:
     def _evaluate(self) -> None:
         """The verdicts of now, which are there when the evaluation has ended."""
         self.evaluations += 1
-        verdicts, evidence = self.map.evaluate(self.time, Settings().patience_s)
+        verdicts, evidence = self.map.evaluate(self.map.collect(self.time, Settings().patience_s))
         self.map.evidence = evidence
         self.faults.see(
             verdicts, self.time + self._evaluation_s, lambda link: evidence[link] is Evidence.GOOD

@@ -17,6 +17,7 @@ from openmrc.fabric import Fabric
 from openmrc.lab import system
 from openmrc.lab.layout import namespace
 from openmrc.localise import Loop, Recent, loops_of_host
+from openmrc.localise.likelihood import evidence_against
 from openmrc.operate.model import MOST_PATHS, LoopSeen
 from openmrc.sourceroutes import own_addresses
 
@@ -29,11 +30,42 @@ GRACE_MS = 500
 millisecond; the rest is for a host that is busy."""
 MOST_S = 30.0
 """Counts reach back this far at most: a link that loses a thousandth has lost enough by then."""
+_WORST_FOR = 5000 // INTERVAL_MS
+"""Intervals for which losses wait for a report: what is older is history and no evidence of now."""
 _AGAIN_S = 10.0
 """Between two attempts of a host that could not probe."""
 _SILENT_S = 5.0
 """Without any answer for so long from the start, the agent says so."""
 _log = logging.getLogger("openmrc.agent")
+
+
+@dataclass(slots=True)
+class _Counted:
+    """Probes of a loop."""
+
+    loop: Loop
+    recent: Recent
+    worst: tuple[int, int] = (0, 0)
+    """Sent and lost, when they said most against the loop since the last report."""
+    age: int = 0
+    """Intervals since then."""
+
+    def add(self, sent: int, lost: int) -> None:
+        """Takes what an interval has brought."""
+        self.recent.add(sent, lost)
+        self.age += 1
+        now = self.recent.sent, self.recent.lost
+        if self.age > _WORST_FOR or evidence_against(*now) >= evidence_against(*self.worst):
+            self.worst, self.age = now, 0
+
+    def seen(self) -> tuple[int, int]:
+        """Sent and lost, as they are or as they were at their worst since the last report."""
+        now = self.recent.sent, self.recent.lost
+        return self.worst if evidence_against(*self.worst) > evidence_against(*now) else now
+
+    def told(self) -> None:
+        """The controller has the worst."""
+        self.worst = 0, 0
 
 
 class LoopCounts:
@@ -47,7 +79,7 @@ class LoopCounts:
             quiet: Probes of each loop in each interval before, of which none was lost.
         """
         most = round(MOST_S * 1000 / INTERVAL_MS)
-        self._recent = [(loop, Recent(most, quiet=quiet)) for loop in loops]
+        self._loops = [_Counted(loop, Recent(most, quiet=quiet)) for loop in loops]
         self.answered = quiet > 0
         """Whether any probe has ever come back: without SRv6 in the switches none does, and no link is
         broken."""
@@ -55,19 +87,32 @@ class LoopCounts:
     def take(self, intervals: Iterable[Sequence[tuple[int, int]]]) -> None:
         """Takes probes sent and lost, by loop, of intervals that are over."""
         for counts in intervals:
-            for (_, recent), (sent, lost) in zip(self._recent, counts, strict=True):
-                recent.add(sent, lost)
-            self.answered = self.answered or any(sent > lost for sent, lost in counts)
+            answered = self.answered
+            self.answered = answered or any(sent > lost for sent, lost in counts)
+            for loop, (sent, lost) in zip(self._loops, counts, strict=True):
+                loop.add(sent, lost)
+                if not answered:
+                    loop.told()  # What was lost before the first answer is no news.
 
     def seen(self) -> list[LoopSeen]:
-        """The counts of each loop since its loss changed last, at most 30 s; none without any answer."""
+        """The counts of each loop since its loss changed last, at most 30 s; none without any answer.
+
+        A link that flaps is good again before anyone hears of it. So they are those of the time since
+        :meth:`told`, at most 5 s, at which they said most against the loop.
+        """
         if not self.answered:
             return []
+        seen = ((each.loop, *each.seen()) for each in self._loops)
         return [
-            LoopSeen(plane=loop.plane, uplink=loop.uplink, sent=recent.sent, lost=recent.lost)
-            for loop, recent in self._recent
-            if recent.sent
+            LoopSeen(plane=loop.plane, uplink=loop.uplink, sent=sent, lost=lost)
+            for loop, sent, lost in seen
+            if sent
         ]
+
+    def told(self) -> None:
+        """The controller has what was seen."""
+        for loop in self._loops:
+            loop.told()
 
 
 @dataclass(slots=True)
@@ -158,9 +203,14 @@ class Probing:
                 _log.warning("no probe of %s comes back, so none is counted: do its T0s forward SRv6?", host)
 
     def seen(self, host: str) -> list[LoopSeen]:
-        """The counts of a host's loops, each since its loss changed last, at most 30 s."""
+        """The counts of a host's loops (:meth:`LoopCounts.seen`)."""
         probed = self._running.get(host)
         return [] if probed is None else probed.counts.seen()
+
+    def told(self, host: str) -> None:
+        """The controller has what was seen of a host."""
+        if probed := self._running.get(host):
+            probed.counts.told()
 
     def _try(self, host: str, waiting: _Waiting, now: float) -> None:
         try:

@@ -264,7 +264,7 @@ class Service:
     async def evaluate(self) -> None:
         """Names faults from the reports of now, changes the map, and decides what is to be denied."""
         now, patience = time.monotonic(), self.settings.patience_s
-        verdicts, evidence = await asyncio.to_thread(self.map.evaluate, now, patience)
+        verdicts, evidence = await asyncio.to_thread(self.map.evaluate, self.map.collect(now, patience))
         self._see(evidence, verdicts)
         opened, closed = self.faults.see(
             verdicts, time.time(), lambda link: self.map.evidence[link] is Evidence.GOOD
