@@ -7,7 +7,6 @@ lost its power, or its network, ends none; it leaves the pulses on all of them u
 
 import contextlib
 import enum
-import hmac
 import logging
 import os
 import selectors
@@ -20,10 +19,10 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from openmrc.closing import Closable
+from openmrc.collectives.callers import HELLO, Callers
 from openmrc.collectives.pulse import Pulse
+from openmrc.control import tcp
 
-_HELLO = struct.Struct(">32sI")
-"""From a rank: the secret, and its number."""
 _NEWS = struct.Struct(">IB")
 """From the first rank: the number of a rank and how it has ended, or a pulse."""
 _PULSE = (b"p", _NEWS.pack(0, 255))
@@ -105,11 +104,10 @@ class Lifelines(Closable):
         secret: bytes,
         hosts: Sequence[str],
     ) -> None:
-        self._rank, self._members, self._secret, self._hosts = rank, list(members), secret, list(hosts)
+        self._rank, self._members, self._hosts = rank, list(members), list(hosts)
         self._communicators: weakref.WeakSet[Watcher] = weakref.WeakSet()
         self._ended: set[int] = set()
         self._due: list[tuple[float, int, Ending]] = []
-        self._listeners = list(sockets) if rank == 0 else []
         self._said: dict[socket.socket, bytes] = {}
         """What came on each connection and is not complete."""
         self._peers: dict[socket.socket, int] = {}
@@ -117,13 +115,14 @@ class Lifelines(Closable):
         self._pulses: dict[socket.socket, Pulse] = {}
         self._wake, self._woken = socket.socketpair()
         self._selector = selectors.DefaultSelector()
-        for each in (*sockets, self._woken):
+        ours = [] if rank == 0 else sockets
+        for each in (*ours, self._woken):
             each.setblocking(False)
             self._selector.register(each, selectors.EVENT_READ)
-        if rank != 0:
-            for each in sockets:
-                self._said[each] = b""
-                self._know(each, 0)
+        for each in ours:
+            self._know(each, 0, b"")
+        listeners = sockets if rank == 0 else []
+        self._callers = Callers(self._selector, listeners, secret, len(members), self._know)
         self.closed = False
         """Whether it is closed."""
         _open.add(self)
@@ -146,7 +145,7 @@ class Lifelines(Closable):
             try:
                 connection = socket.create_connection(address, _CONNECT if not connections else _CONNECT / 10)
                 connections.append(connection)
-                connection.sendall(_HELLO.pack(secret, rank))
+                connection.sendall(HELLO.pack(secret, rank))
             except OSError as error:
                 failed = error
         if not connections:
@@ -179,16 +178,17 @@ class Lifelines(Closable):
         looked = time.monotonic()
         while not self.closed:
             now = time.monotonic()
-            at = [at for at, _, _ in self._due]
+            at = [*(at for at, _, _ in self._due), *self._callers.deadlines()]
             if self._pulses:
                 at.append(looked + self._period)
             for key, _ in self._selector.select(max(0.0, min(at) - now) if at else None):
-                if key.fileobj in self._listeners:
-                    self._accept(key.fileobj)
+                if key.data is not None:
+                    key.data()
                 elif key.fileobj is self._woken:
                     self._woken.recv(16)
                 elif isinstance(key.fileobj, socket.socket):
                     self._read(key.fileobj)
+            self._callers.poll_timers()
             now = time.monotonic()
             if now >= looked + self._period:
                 self._look(late=now > looked + self._period + SILENCE / 2)
@@ -202,7 +202,7 @@ class Lifelines(Closable):
         self._selector.close()
 
     def _close_sockets(self) -> None:
-        for each in (*self._said, *self._listeners, self._wake, self._woken):
+        for each in (*self._said, *self._callers, self._wake, self._woken):
             each.close()
 
     @property
@@ -227,16 +227,6 @@ class Lifelines(Closable):
                     if host == self._hosts[rank]:
                         self._end(other, Ending.HOST)
 
-    def _accept(self, listener: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            connection, _ = listener.accept()
-            if len(self._said) > 2 * _ROUTES * len(self._members):  # Strangers.
-                connection.close()
-                return
-            connection.setblocking(False)
-            self._said[connection] = b""
-            self._selector.register(connection, selectors.EVENT_READ)
-
     def _read(self, connection: socket.socket) -> None:
         if connection not in self._said:  # Dropped by what was read just before.
             return
@@ -250,9 +240,7 @@ class Lifelines(Closable):
             self._drop(connection)
             return
         said = self._said[connection] + data
-        if connection not in self._peers:
-            self._greet(connection, said, over=not data)
-        elif self._rank == 0:
+        if self._rank == 0:
             self._said[connection] = said[-1:]
             if not data:
                 goodbye = said.endswith(_GOODBYE)
@@ -268,19 +256,8 @@ class Lifelines(Closable):
                 if not data:
                     self._end(0, Ending.PROCESS)
 
-    def _greet(self, connection: socket.socket, said: bytes, *, over: bool) -> None:
-        self._said[connection] = said
-        if len(said) >= _HELLO.size:
-            secret, rank = _HELLO.unpack_from(said)
-            if hmac.compare_digest(secret, self._secret) and 0 < rank < len(self._members):
-                self._said[connection] = said[_HELLO.size :][-1:]
-                self._know(connection, rank)
-                return
-        elif not over:
-            return
-        self._drop(connection)
-
-    def _know(self, connection: socket.socket, rank: int) -> None:
+    def _know(self, connection: socket.socket, rank: int, said: bytes) -> None:
+        self._said[connection] = said[-1:]
         self._peers[connection] = rank
         if self._hosts[rank] != self._hosts[self._rank]:
             self._pulses[connection] = Pulse(connection, _PULSE[self._rank == 0])
@@ -313,7 +290,7 @@ class Lifelines(Closable):
                     communicator.peer_ended(communicator.members.index(member), _REASONS[entry[2]])
 
 
-def listen(address: str, planes: Sequence[str], ranks: int) -> list[socket.socket]:
+def listen(address: str, planes: Sequence[str]) -> list[socket.socket]:
     """The listening sockets of the first rank: at the address by which other hosts reach it, and on planes.
 
     Raises:
@@ -323,7 +300,7 @@ def listen(address: str, planes: Sequence[str], ranks: int) -> list[socket.socke
     for each in dict.fromkeys((address, *planes)):
         family = socket.AF_INET6 if ":" in each else socket.AF_INET
         try:
-            found.append(socket.create_server((each, 0), family=family, backlog=min(max(ranks, 1), 1024)))
+            found.append(socket.create_server((each, 0), family=family, backlog=tcp.BACKLOG))
         except OSError:
             if not found:
                 raise

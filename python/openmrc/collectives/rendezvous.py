@@ -167,7 +167,7 @@ def meet(
             # All ranks must choose the same algorithms.
             here["tuning"] = _tuning(tuned)
             if members is not None and size > 1:
-                listeners = lifelines.listen(address, planes.known_addresses(), size)
+                listeners = lifelines.listen(address, planes.known_addresses())
                 for each in listeners:
                     undo.enter_context(each)
                 here["lifelines"] = [each.getsockname()[:2] for each in listeners]
