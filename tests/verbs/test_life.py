@@ -258,6 +258,23 @@ def test_a_program_that_ends_without_closing_ends_cleanly():
     assert (result.returncode, result.stdout, result.stderr) == (0, "posted\n", "")
 
 
+@pytest.mark.parametrize("ending", ["context.close()", "interpreters.destroy(inside)"])
+def test_a_device_of_a_subinterpreter_that_is_closed_or_destroyed_holds_up_no_end(ending):
+    pytest.importorskip("_xxsubinterpreters")
+    inside, outside = (ending, "") if ending.startswith("context") else ("", ending)
+    opens = f"from openmrc.verbs import Device; context = Device.loopback(2).open(); {inside}"
+    code = f"""
+        import _xxsubinterpreters as interpreters
+        inside = interpreters.create()
+        interpreters.run_string(inside, {opens!r})
+        {outside}
+        print("over")
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "over\n", "")
+
+
 def test_a_fork_does_not_disturb_the_parent():
     with connected() as (a, b):
         target = bytearray(6)
