@@ -1,16 +1,17 @@
 """``openmrc job``: what failures cost a training job over days."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from openmrc.cli import _common
 from openmrc.cli._progress import progress
 from openmrc.cli._simulation import check_outputs
-from openmrc.errors import ArgumentError
+from openmrc.errors import ArgumentError, FormatError
 
 if TYPE_CHECKING:
+    from openmrc.fabric import Fabric
     from openmrc.jobs import Job, Study
 
 
@@ -32,6 +33,14 @@ def job(
         typer.Option(
             metavar="LIST",
             help="Networks, in place of those in the file: mrc, rocev2-planes, dual-port, conventional.",
+        ),
+    ] = None,
+    fabric: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The first network has the links and switches of this fabric, or of a directory that"
+            " `openmrc config` wrote, if its configurations are right.",
         ),
     ] = None,
     seeds: Annotated[
@@ -79,7 +88,8 @@ def job(
             "--failures: a log has no rates and one network: it goes without --sensitivity, --what-if and"
             " --write-failures"
         )
-    described = _described(file, gpus, days, networks)
+    built = _built(fabric) if fabric else None
+    described = _described(file, gpus, days, networks, built)
     log = jobs.read_log(failures) if failures else None
     with progress("runs") as advance:
         study = jobs.study(described, seeds, advance, log)
@@ -111,18 +121,45 @@ def job(
         _common.console(stderr=True).print(f"wrote {report}")
 
 
-def _described(file: Path | None, gpus: int | None, days: float | None, networks: str | None) -> "Job":
-    from openmrc.jobs import Job, load
+def _built(fabric: Path) -> "Fabric":
+    """A fabric from its file, or from configurations that give it."""
+    from openmrc.fabric import Fabric
 
-    given = {
+    if not fabric.is_dir():
+        return Fabric.load(fabric)
+    from openmrc.switchconf import verify, written
+
+    with progress("switches") as advance:
+        found = verify(fabric, progress=advance)
+    if not found.ok:
+        raise FormatError(
+            f"{fabric}: {found.problems[0]}; `openmrc verify {fabric}` names all {len(found.problems):,}"
+        )
+    return written(fabric)[0]
+
+
+def _described(
+    file: Path | None, gpus: int | None, days: float | None, networks: str | None, fabric: "Fabric | None"
+) -> "Job":
+    from openmrc.jobs import Job, load
+    from openmrc.jobs.network import named, of_fabric
+
+    given: dict[str, Any] = {
         "gpus": gpus,
         "days": days,
         "networks": None if networks is None else [name.strip() for name in networks.split(",")],
     }
     given = {name: value for name, value in given.items() if value is not None}
     if file is None:
-        return Job.model_validate(given)
-    job = load(file)
+        if fabric is not None:
+            given = {"gpus": fabric.hosts, "nic_gbps": fabric.port_rate * fabric.planes / 1e9} | given
+        job = Job.model_validate(given)
+    else:
+        job = load(file)
+    if fabric is not None:
+        first, *others = given.get("networks", job.networks)
+        first = named(first) if isinstance(first, str) else first
+        given["networks"] = [of_fabric(first, fabric), *others]
     if not given:
         return job
     changed = Job.model_validate(job.model_dump(exclude_unset=True) | given)

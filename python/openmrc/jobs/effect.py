@@ -130,10 +130,10 @@ def _in_fabric(network: Network, shape: Shape, failures: Failures, dice: np.rand
     ]
     still = union(both.begin, both.begin + np.minimum(wait, network.patience_s))
     # A T0's NICs share its uplinks in all planes. A switch above takes one of them from every T0.
-    at_t0 = worst(links.part // max(1, shape.nics_per_t0), links.begin, links.end)
+    at_t0 = worst(links.part // max(1, shape.uplinks_per_t0), links.begin, links.end)
     above = worst(np.zeros(len(uppers), np.int64), uppers.begin, uppers.end)
     times = np.unique(np.concatenate([at_t0.times, above.times]))
-    paths = shape.nics_per_t0 * shape.planes
+    paths = max(1, shape.uplinks_per_t0) * shape.planes
     share = np.maximum(1 - (at_t0.at(times) + above.at(times)) / paths, 1 / paths)
     return _Layer(found, still, Steps(times, share))
 

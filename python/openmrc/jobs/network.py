@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StrictInt, model_validator
 
 from openmrc.errors import ArgumentError
+from openmrc.fabric import Fabric
 from openmrc.model import Model
 
 _MAX_TIERS = 4
@@ -14,7 +15,7 @@ _MAX_TIERS = 4
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The parts of a network without oversubscription."""
+    """The parts of a network that a job uses."""
 
     planes: int
     tiers: int
@@ -27,7 +28,38 @@ class Shape:
     uppers: int
     """Switches above the T0s."""
     nics_per_t0: int
-    """And so many uplinks."""
+    uplinks_per_t0: int
+
+
+_Count = Annotated[StrictInt, Field(ge=0, le=1 << 40)]
+
+
+class Parts(Model):
+    """Links and switches of a fabric that is there, over all planes."""
+
+    nics: Annotated[StrictInt, Field(ge=1, le=1 << 24)]
+    """The most that it connects."""
+    tiers: Annotated[StrictInt, Field(ge=1, le=_MAX_TIERS)]
+    """Of switches."""
+    radix: Annotated[StrictInt, Field(ge=2, le=1 << 16)]
+    """Ports of a switch."""
+    nics_per_t0: Annotated[StrictInt, Field(ge=1, le=1 << 16)]
+    """A T0 has a link to each."""
+    uplinks_per_t0: Annotated[StrictInt, Field(ge=0, le=1 << 16)]
+    """Links of a T0 to switches above."""
+    upper_links: _Count
+    """Links between switches above the T0s."""
+    uppers: _Count
+    """Switches above the T0s."""
+
+    def shape(self, planes: int, gpus: int) -> Shape:
+        """What a job of this size uses: T0s with its NICs and their uplinks, and all above."""
+        t0s = -(-gpus // self.nics_per_t0) * planes
+        links = t0s * self.uplinks_per_t0 + self.upper_links
+        return Shape(
+            planes, self.tiers, self.radix, gpus * planes, links, t0s, self.uppers, self.nics_per_t0,
+            self.uplinks_per_t0,
+        )  # fmt: skip
 
 
 class Network(Model):
@@ -45,6 +77,9 @@ class Network(Model):
     order of magnitude between them as likely. All ranks wait for the slowest: the job stands still."""
     patience_s: Annotated[float, Field(gt=0, le=86400)] = 30.0
     """For how long connections wait for what does not come back before they end, and with them the job."""
+    parts: Parts | None = None
+    """Links and switches, if they are known; those of a network without oversubscription if left out.
+    ``openmrc job --fabric`` counts them."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -64,6 +99,12 @@ class Network(Model):
         Raises:
             ArgumentError: if switches have too few ports for it.
         """
+        if self.parts is not None:
+            if gpus > self.parts.nics:
+                raise ArgumentError(
+                    f"networks: {self.name}: its fabric connects {self.parts.nics:,} NICs, not {gpus:,}"
+                )
+            return self.parts.shape(self.planes, gpus)
         radix = int(switch_tbps * 1000 / (nic_gbps / self.planes)) // 2 * 2
         if radix < 4:
             raise ArgumentError(
@@ -78,12 +119,28 @@ class Network(Model):
                 f" {reach(radix, _MAX_TIERS):,} NICs, not {gpus:,}: more planes have more ports"
             )
         if tiers == 1:
-            return Shape(self.planes, 1, radix, gpus * self.planes, 0, self.planes, 0, gpus)
+            return Shape(self.planes, 1, radix, gpus * self.planes, 0, self.planes, 0, gpus, 0)
         t0s = -(-gpus // half) * self.planes
         # Each tier but the last has as many uplinks as downlinks; the last has only downlinks.
         fabric_links = gpus * self.planes * (tiers - 1)
         uppers = -(-gpus * self.planes // half) * (tiers - 2) + -(-gpus * self.planes // radix)
-        return Shape(self.planes, tiers, radix, gpus * self.planes, fabric_links, t0s, uppers, half)
+        return Shape(self.planes, tiers, radix, gpus * self.planes, fabric_links, t0s, uppers, half, half)
+
+
+def of_fabric(network: Network, fabric: Fabric) -> Network:
+    """A design on a fabric: its reactions, with the planes, links and switches of the fabric."""
+    core = fabric.core
+    _, *above = core.switches_per_tier
+    parts = Parts(
+        nics=fabric.hosts,
+        tiers=fabric.tiers,
+        radix=fabric.radix,
+        nics_per_t0=core.hosts_per_t0,
+        uplinks_per_t0=core.uplinks(0) if above else 0,
+        upper_links=sum(core.links_per_layer[2:]) * fabric.planes,
+        uppers=sum(above) * fabric.planes,
+    )
+    return network.model_copy(update={"planes": fabric.planes, "parts": parts})
 
 
 def reach(radix: int, tiers: int) -> int:

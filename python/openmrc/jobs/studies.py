@@ -256,7 +256,8 @@ def what_if(job: Job) -> list[Change]:
     made: list[Change] = []
     planes = sorted({max(1, job.networks[0].planes // 2), min(64, job.networks[0].planes * 2)})
     for number in planes:
-        if number != job.networks[0].planes:
+        # A fabric that is there has its planes.
+        if number != job.networks[0].planes and job.networks[0].parts is None:
             networks = [each.model_copy(update={"planes": number}) for each in job.networks[:1]]
             made.append((f"{number} planes", job.model_copy(update={"networks": networks})))
     one = job.model_copy(update={"networks": job.networks[:1]})
