@@ -133,6 +133,26 @@ def test_what_is_named_once_becomes_no_fault(topology):
     assert list(faults.open) == [f"link {link}"]
 
 
+def test_what_waits_is_looked_at_again_when_it_may_become_a_fault(topology):
+    faults, (first, _) = Faults(topology, [], 1, confirmed_after_s=1.0), named_by(topology, 0)
+    assert faults.confirms_at(0.0) is None
+    faults.see([first], 1.0, lambda link: False)
+    assert (faults.confirms_at(1.0), faults.confirms_at(2.0)) == (2.0, None)
+    faults.see([first], 2.0, lambda link: False)
+    assert faults.confirms_at(1.0) is None
+
+
+def test_a_link_that_its_switch_explains_must_be_named_twice_again(topology):
+    faults, (first, link) = Faults(topology, [], 1, confirmed_after_s=1.0), named_by(topology, 0)
+    switch = Component(Kind.SWITCH, topology.links[link].upper.partition(":")[0])
+    whole = Verdict(switch, 1.0, 1.0, 100.0, ((switch, 1.0),), 2)
+    for now, verdict in ((1.0, first), (1.5, whole), (2.5, whole), (4.0, first)):
+        faults.see([verdict], now, lambda link: False)
+    assert list(faults.open) == [f"switch {switch.name}"]
+    faults.see([first], 5.0, lambda link: False)
+    assert f"link {link}" in faults.open
+
+
 def test_a_flapping_link_is_a_fault_when_it_is_named_again(topology):
     faults = Faults(topology, [], 1, confirmed_after_s=1.0)
     verdict, link = named_by(topology, 0)

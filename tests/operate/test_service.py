@@ -57,6 +57,27 @@ def test_a_controller_that_waited_goes_on_with_the_faults_of_the_one_before(fabr
     asyncio.run(both())
 
 
+def test_losses_are_evaluated_at_once_and_again_without_another_report(fabric, tmp_path):
+    settings = services.Settings(confirmed_after_s=0.05, period_s=3600)
+    store = Store(f"sqlite:///{tmp_path / 'c.db'}", fabric.spec.name)
+
+    async def name():
+        service = Service(fabric, store, settings)
+        running = asyncio.create_task(service.run())
+        await asyncio.sleep(0)
+        for src, dst in (("h0", "h4"), ("h4", "h0"), ("h0", "h8"), ("h4", "h8")):
+            service.take(seen(fabric, src, dst, [uplink(fabric)]))
+        async with asyncio.timeout(60):
+            while not service.faults.open:
+                await asyncio.sleep(0.01)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await service.close()
+        return list(service.faults.open)
+
+    assert asyncio.run(name()) == [f"link {uplink(fabric)}"]
+
+
 def test_what_changes_while_changes_are_stored_pushes_none_of_them_out(fabric, opened, monkeypatch):
     monkeypatch.setattr(services, "_MOST_PENDING", 4)
     links = sorted({path.links[1] for path in fabric.paths("h0", "h4")})[:4]

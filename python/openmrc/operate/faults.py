@@ -1,7 +1,7 @@
 """Open faults and those that are over, from one evaluation to the next. Pure: times are arguments."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from openmrc.localise import Component, Kind, Verdict
 from openmrc.operate.linkmap import Topology
@@ -85,8 +85,11 @@ class Faults:
             if before is None or fault.kind != before.kind:
                 self._unsaved[fault.id] = fault
             self.open[key] = fault
+        explained = self._within(verdicts)
         self._waiting = {
-            key: times for key, times in self._waiting.items() if now - times[1] <= _REMEMBERED_S
+            key: times
+            for key, times in self._waiting.items()
+            if now - times[1] <= _REMEMBERED_S and key not in explained
         }
         for key, fault in list(self.open.items()):
             if now - self._seen.setdefault(key, now) > CLEARS_AFTER_S and (
@@ -99,6 +102,16 @@ class Faults:
                 closed.append(ended)
         return opened, closed
 
+    def _within(self, verdicts: Collection[Verdict]) -> set[str]:
+        """Links that were named for what their switch or host has lost, when a part of that was known."""
+        links = {
+            f"{Kind.LINK} {link}"
+            for verdict in verdicts
+            if verdict.component is not None and verdict.component.part[0] != Kind.LINK
+            for link in self._topology.parts(verdict.component)
+        }
+        return links.difference(map(_key, verdicts))
+
     def _is_confirmed(self, key: str, now: float) -> bool:
         """Whether what is named now was named before, long enough ago."""
         first, last = self._waiting.pop(key, (now, now))
@@ -108,6 +121,15 @@ class Faults:
             return True
         self._waiting[key] = first, now
         return False
+
+    def confirms_at(self, now: float) -> float | None:
+        """When something that waits becomes a fault if it is named then, seconds since 1970; ``None``: never.
+
+        Args:
+            now: Seconds since 1970. What could have been confirmed before was not named any more.
+        """
+        times = (first + self._confirmed_after_s for first, _ in self._waiting.values())
+        return min((time for time in times if time > now), default=None)
 
     def ranked(self) -> list[NamedFault]:
         """The open faults, the one that costs most first."""

@@ -161,8 +161,8 @@ class HostView:
     observations: list[Observation] = field(default_factory=list)
     good: frozenset[str] = frozenset()
     """Links over which packets or probes of the host arrive."""
-    loses: bool = False
-    """Whether any packet or probe of the host was lost."""
+    losing: int = 0
+    """Observations of which a packet or probe was lost."""
     loops: dict[frozenset[Component], Observation] = field(default_factory=dict)
     """Those of the observations that are probes of loops."""
     unseen: dict[frozenset[Component], Observation] = field(default_factory=dict)
@@ -218,7 +218,7 @@ class Map:
                 good.update(c.name for c in components if c.kind is Kind.LINK)
         view.good = frozenset(good)
         view.observations += view.loops.values()
-        view.loses = any(observation.lost for observation in view.observations)
+        view.losing = sum(observation.lost > 0 for observation in view.observations)
         if before is not None:
             view.unseen = _worse(before, view)
         self.hosts[report.host] = view
@@ -285,7 +285,9 @@ class Map:
                 found.append(view)
                 continue
             others = [each for each in view.observations if each.components not in view.unseen]
-            found.append(replace(view, observations=[*others, *view.unseen.values()], loses=True))
+            found.append(
+                replace(view, observations=[*others, *view.unseen.values()], losing=len(view.unseen))
+            )
             view.unseen = {}
         return found
 
@@ -299,7 +301,7 @@ class Map:
         """
         # Nearly always nothing is lost, and then there is nothing to explain.
         verdicts = []
-        if any(view.loses for view in views):
+        if any(view.losing for view in views):
             verdicts = localise(o for view in views for o in view.observations if o.sent)
         evidence = dict.fromkeys(self.topology.links, Evidence.UNKNOWN)
         for view in views:

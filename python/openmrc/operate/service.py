@@ -45,6 +45,8 @@ from openmrc.operate.store import Denied, Store, reason
 
 LEASE_S = 10.0
 _MOST_PENDING = 100_000
+_LEAST_PERIOD_S = 0.01
+"""Between two evaluations at any time."""
 _log = logging.getLogger("openmrc.controller")
 T = TypeVar("T")
 
@@ -59,7 +61,7 @@ class Settings:
     patience_s: float = 5.0
     """A host whose last report is older is silent, and its report is no evidence any more."""
     period_s: float = 0.25
-    """Between two evaluations, at least; three times what one takes, so that agents are heard meanwhile."""
+    """Between two evaluations, at least, unless there is news of losses."""
     confirmed_after_s: float = 0.4
     """What is named is a fault when it is named again after so long: agents report at different times, so the
     first evaluation after a switch has failed sees the losses of some of its links only."""
@@ -105,6 +107,7 @@ class Service:
         self._bad_since: dict[str, float] = {}
         self._pending: deque[Change] = deque(maxlen=_MOST_PENDING)
         self._dirty = True
+        self._urgent = asyncio.Event()
         self._acting = asyncio.Lock()
         self._adopt()
         # A version that no earlier run has given out: agents compare for equality.
@@ -245,6 +248,8 @@ class Service:
             self.jobs.take(report, before, heard, received)
         self.reports["taken" if newer else "old"] += 1
         self._dirty = True
+        if newer and self.map.hosts[report.host].losing > (before.losing if before else 0):
+            self._urgent.set()
         known = report.deny_version == self.deny_version
         return Reply(deny_version=self.deny_version, deny=None if known else sorted(self.map.decision))
 
@@ -253,13 +258,27 @@ class Service:
     async def _evaluations(self) -> None:
         checked = took = 0.0
         while True:
-            await asyncio.sleep(max(self.settings.period_s, 3 * took))
+            await self._until_due(took)
             now = time.monotonic()
             # Silence and holds change without a report.
             if self._dirty or now - checked > 1.0:
                 self._dirty, checked = False, now
                 await self.evaluate()
                 took = time.monotonic() - now
+
+    async def _until_due(self, took: float) -> None:
+        """Waits for the next evaluation: three times what one takes, so that agents are heard meanwhile.
+
+        Then it begins at once if a host loses more than before, or if what was named may be confirmed.
+        """
+        ended, confirms = time.monotonic(), self.faults.confirms_at(time.time())
+        await asyncio.sleep(max(_LEAST_PERIOD_S, 3 * took))
+        left = ended + self.settings.period_s - time.monotonic()
+        if confirms is not None and confirms - time.time() < left:
+            left, self._dirty = confirms - time.time(), True
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._urgent.wait(), max(left, 0.0))
+        self._urgent.clear()
 
     async def evaluate(self) -> None:
         """Names faults from the reports of now, changes the map, and decides what is to be denied."""
