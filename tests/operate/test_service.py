@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from openmrc.fabric import Fabric
+from openmrc.operate import records
 from openmrc.operate import service as services
 from openmrc.operate.service import Service
 from openmrc.operate.store import Store
@@ -79,12 +80,12 @@ def test_losses_are_evaluated_at_once_and_again_without_another_report(fabric, t
 
 
 def test_what_changes_while_changes_are_stored_pushes_none_of_them_out(fabric, opened, monkeypatch):
-    monkeypatch.setattr(services, "_MOST_PENDING", 4)
+    monkeypatch.setattr(records, "_MOST_PENDING", 4)
     links = sorted({path.links[1] for path in fabric.paths("h0", "h4")})[:4]
 
     async def flush_slowly():
         service = opened()
-        store, begun, go_on = service._store, threading.Event(), threading.Event()
+        store, begun, go_on = service._records.store, threading.Event(), threading.Event()
         keep = store.keep_changes
 
         def slowly(changes):
@@ -95,13 +96,13 @@ def test_what_changes_while_changes_are_stored_pushes_none_of_them_out(fabric, o
         store.keep_changes = slowly
         for link in links:
             service._changed(link, "before")
-        flush = asyncio.create_task(service._flush())
+        flush = asyncio.create_task(service._records.flush())
         await asyncio.to_thread(begun.wait)
         for link in links:
             service._changed(link, "meanwhile")
         go_on.set()
         await flush
-        await service._flush()
+        await service._records.flush()
         found = {(each.link, each.detail) for link in links for each in store.changes(link, 9)}
         await service.close()
         assert found == {(link, detail) for link in links for detail in ("before", "meanwhile")}
@@ -112,7 +113,7 @@ def test_what_changes_while_changes_are_stored_pushes_none_of_them_out(fabric, o
 def test_what_could_not_be_stored_is_stored_later(fabric, opened):
     async def fail_once():
         service = opened()
-        store, keep = service._store, service._store.keep_changes
+        store, keep = service._records.store, service._records.store.keep_changes
 
         def fails(_):
             raise OSError("no space left")
@@ -120,9 +121,9 @@ def test_what_could_not_be_stored_is_stored_later(fabric, opened):
         store.keep_changes = fails
         service._changed(uplink(fabric), "early")
         with pytest.raises(OSError, match="no space"):
-            await service._flush()
+            await service._records.flush()
         store.keep_changes = keep
-        await service._flush()
+        await service._records.flush()
         assert [each.detail for each in store.changes(uplink(fabric), 9)] == ["early"]
         await service.close()
 

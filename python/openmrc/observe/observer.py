@@ -11,7 +11,7 @@ from typing import Any
 from openmrc.closing import Closable
 from openmrc.errors import DeviceError
 from openmrc.observe.publication import directory
-from openmrc.observe.schema import DevicePaths, DeviceState, Event, QueuePairPaths
+from openmrc.observe.schema import DevicePaths, DeviceState, Event
 
 PATIENCE_S = 2.0
 """For an answer: the process may be stopped."""
@@ -57,18 +57,7 @@ class Observer(Closable):
         Raises:
             DeviceError: if the process does not answer, or the device has been closed.
         """
-        found = self._ask("paths")["paths"]
-        pairs = [
-            QueuePairPaths(
-                qp_num=pair["qp_num"],
-                remote=pair["remote"],
-                good=[(port, ev) for port, ev in pair["good"]],
-                bad=[(port, ev, since) for port, ev, since in pair["bad"]],
-                denied=[(port, ev) for port, ev in pair["denied"]],
-            )
-            for pair in found.pop("queue_pairs")
-        ]
-        return DevicePaths(**found, queue_pairs=pairs)
+        return DevicePaths.of(self._ask("paths")["paths"])
 
     def deny(self, qp_num: int, port: int, evs: Sequence[int], *, denied: bool = True) -> int:
         """Takes paths of a queue pair out of rotation, or back. Not after :meth:`follow`.

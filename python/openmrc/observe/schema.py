@@ -1,7 +1,8 @@
 """The schema of counters and events. Counters only grow; names are those of the core and do not change."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired, Self, TypedDict
 
 
 class PortStats(TypedDict):
@@ -128,6 +129,21 @@ class DevicePaths:
     """Queue pairs that are not in the list because the answer would be too long."""
     counters: list[PathStats]
     """Of all queue pairs together."""
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> Self:
+        """From the answer of a process, whose tuples are lists."""
+        pairs = [
+            QueuePairPaths(
+                qp_num=pair["qp_num"],
+                remote=pair["remote"],
+                good=[(port, ev) for port, ev in pair["good"]],
+                bad=[(port, ev, since) for port, ev, since in pair["bad"]],
+                denied=[(port, ev) for port, ev in pair["denied"]],
+            )
+            for pair in answer["queue_pairs"]
+        ]
+        return cls(**{**answer, "queue_pairs": pairs})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

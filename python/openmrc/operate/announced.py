@@ -17,13 +17,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from openmrc.closing import Closable
 from openmrc.errors import ArgumentError, DeviceError
-from openmrc.observe import DevicePaths, QueuePairPaths
+from openmrc.observe import DevicePaths
 from openmrc.observe.announce import VERSION, credentials
 from openmrc.operate.model import Count, Uint32
 
@@ -86,19 +86,7 @@ class _Paths(_Model):
 
     def plain(self, pid: int) -> DevicePaths:
         """The same as an observer has it."""
-        rows: list[Any] = [row.model_dump(exclude_none=True) for row in self.counters]
-        return DevicePaths(
-            device=self.device,
-            pid=pid,
-            job=self.job,
-            time_ns=self.time_ns,
-            srv6=self.srv6,
-            addresses=self.addresses,
-            ports_up=self.ports_up,
-            queue_pairs=[QueuePairPaths(**pair.model_dump()) for pair in self.queue_pairs],
-            left_out=self.left_out,
-            counters=rows,
-        )
+        return DevicePaths.of(self.model_dump(exclude_none=True) | {"job": self.job, "pid": pid})
 
 
 class _PortCounters(_Model):

@@ -1,20 +1,15 @@
 """The controller without HTTP: takes reports, names faults, decides, and tells whoever listens.
 
-One asyncio task owns all state. The store is called in one thread of its own; what is only history waits in a
-list while the store fails, a decision is refused.
+One asyncio task owns all state. What is stored, and how, is the subject of :mod:`openmrc.operate.records`.
 """
 
 import asyncio
 import contextlib
 import logging
-import socket
 import time
-import uuid
-from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import openmrc
 from openmrc.errors import ArgumentError, StateError
@@ -41,14 +36,12 @@ from openmrc.operate.model import (
     Status,
 )
 from openmrc.operate.policy import Hysteresis, Rules, below_floor
-from openmrc.operate.store import Denied, Store, reason
+from openmrc.operate.records import Records
+from openmrc.operate.store import Denied, Store
 
-LEASE_S = 10.0
-_MOST_PENDING = 100_000
 _LEAST_PERIOD_S = 0.01
 """Between two evaluations at any time."""
 _log = logging.getLogger("openmrc.controller")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +64,6 @@ class Settings:
     """Changes of a link, faults and decisions that are shown."""
 
 
-class LeaseLostError(StateError):
-    """Another controller has taken over."""
-
-
 class Service:
     """The controller of a fabric."""
 
@@ -93,19 +82,15 @@ class Service:
         self.events = Events()
         self.started = time.time()
         self.reports = {"taken": 0, "old": 0, "refused": 0}
-        self.store_error: str | None = None
         self.denied: dict[str, Denied] = {}
         self.drains: dict[str, Drain] = {}
         self.alerts: Alerts | None = None
         """Alertmanagers that are told of faults."""
-        self._store = store
-        self._thread = ThreadPoolExecutor(1, "openmrc store")
-        self._holder = f"{socket.gethostname()}-{uuid.uuid4().hex[:12]}"
+        self._records = Records(store, fabric.spec.name, lambda: self.faults)
         self._hysteresis = Hysteresis(self.settings.rules)
         self._would: set[str] = set()
         """Links that would be denied but for the dry run or the floor."""
         self._bad_since: dict[str, float] = {}
-        self._pending: deque[Change] = deque(maxlen=_MOST_PENDING)
         self._dirty = True
         self._urgent = asyncio.Event()
         self._acting = asyncio.Lock()
@@ -115,7 +100,7 @@ class Service:
 
     def _adopt(self) -> None:
         """Takes over what the store has: all of it, as another controller may have written since."""
-        store = self._store
+        store = self._records.store
         self.faults = Faults(
             self.topology,
             store.faults(self.settings.history),
@@ -144,15 +129,7 @@ class Service:
         Raises:
             StateError: if another controller has it and ``waiting`` is not given.
         """
-        told = False
-        while holder := await self._stored(self._store.take_lease, self._holder, LEASE_S):
-            if waiting is None:
-                raise StateError(f"controller {holder} has fabric {self.fabric.spec.name}; end it first")
-            if not told:
-                waiting(holder)
-                told = True
-            await asyncio.sleep(1.0)
-        if told:
+        if await self._records.take_lease(waiting=waiting):
             self._adopt()
 
     async def run(self) -> None:
@@ -161,7 +138,8 @@ class Service:
         Raises:
             LeaseLostError: if another controller has taken over.
         """
-        tasks = [asyncio.create_task(each()) for each in (self._evaluations, self._leases, self._flushes)]
+        parts = (self._evaluations, self._records.keep_lease, self._records.keep_history)
+        tasks = [asyncio.create_task(each()) for each in parts]
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -171,63 +149,7 @@ class Service:
 
     async def close(self) -> None:
         """Stores what is left and gives the lease back."""
-        with contextlib.suppress(Exception):
-            await self._flush()
-            await self._stored(self._store.give_lease, self._holder)
-        self._thread.shutdown()
-        self._store.close()
-
-    async def _leases(self) -> None:
-        while True:
-            await asyncio.sleep(LEASE_S / 4)
-            try:
-                holder = await self._stored(self._store.take_lease, self._holder, LEASE_S)
-            except Exception as error:
-                self._store_failed(error)
-                continue
-            if holder is not None:
-                raise LeaseLostError(f"controller {holder} has taken over fabric {self.fabric.spec.name}")
-            if not self._pending and not self.faults.unsaved():
-                self.store_error = None
-
-    async def _flushes(self) -> None:
-        forgotten = 0.0
-        while True:
-            await asyncio.sleep(0.5)
-            try:
-                await self._flush()
-                if time.monotonic() - forgotten > 3600:
-                    await self._stored(self._store.forget, time.time())
-                    forgotten = time.monotonic()
-            except Exception as error:
-                self._store_failed(error)
-
-    async def _flush(self) -> None:
-        # What comes meanwhile waits for the next time: it must not push out what is being stored.
-        changes, self._pending = self._pending, deque(maxlen=_MOST_PENDING)
-        faults = self.faults.unsaved()
-        if changes:
-            try:
-                await self._stored(self._store.keep_changes, changes)
-            except Exception:
-                self._pending = deque([*changes, *self._pending], maxlen=_MOST_PENDING)
-                raise
-        if faults:
-            await self._stored(self._store.keep_faults, faults)
-            self.faults.saved(faults)
-        if (changes or faults) and self.store_error:
-            self.store_error = None
-
-    async def _stored(self, call: Callable[..., T], *arguments: Any) -> T:
-        # A call goes on to its end though whoever waits for it is cancelled.
-        loop = asyncio.get_running_loop()
-        return await asyncio.shield(loop.run_in_executor(self._thread, call, *arguments))
-
-    def _store_failed(self, error: Exception) -> None:
-        told = reason(error)
-        if told != self.store_error:
-            _log.warning("nothing can be stored: %s", told)
-        self.store_error = told
+        await self._records.close()
 
     # --- reports --------------------------------------------------------------------------------------------
 
@@ -308,7 +230,7 @@ class Service:
         self._publish(changed)
 
     def _changed(self, link: str, detail: str) -> None:
-        self._pending.append(
+        self._records.add(
             Change(
                 time=time.time(),
                 link=link,
@@ -407,13 +329,7 @@ class Service:
                         )
                     case Action.UNDRAIN:
                         changes["undrain"] = what
-            try:
-                outcome = await self._stored(lambda: self._store.decide(outcome, **changes))
-            except Exception as error:
-                self._store_failed(error)
-                raise StateError(
-                    f"nothing was changed: the decision cannot be stored ({reason(error)})"
-                ) from None
+            outcome = await self._records.decide(outcome, changes)
             self._do(changes)
         result = "done" if outcome.done else outcome.reason or "dry run"
         _log.info("%s %s %s: %s (%s)", outcome.who, outcome.action, what, result, outcome.why)
@@ -496,7 +412,7 @@ class Service:
             faults=len(self.faults.open),
             drains=list(self.drains.values()),
             deny_version=self.deny_version,
-            store_error=self.store_error,
+            store_error=self._records.error,
         )
 
     def fabric_info(self) -> FabricInfo:
@@ -510,14 +426,7 @@ class Service:
             ArgumentError: if there is none.
         """
         link = self.topology.link(what)
-        waiting = [change for change in self._pending if change.link == link.name]
-        try:
-            history = await self._stored(self._store.changes, link.name, self.settings.history)
-        except Exception as error:
-            self._store_failed(error)
-            history = []
-        known = {(change.time, change.evidence) for change in history}
-        recent = [change for change in reversed(waiting) if (change.time, change.evidence) not in known]
+        history = await self._records.changes(link.name, self.settings.history)
         denied = self.denied.get(link.name)
         return LinkInfo(
             name=link.name,
@@ -529,7 +438,7 @@ class Service:
             decision=self.map.decision.get(link.name, Decision.NONE).name.lower(),
             denied_by=denied.who if denied else None,
             denied_why=denied.why if denied else None,
-            history=[*recent, *history][: self.settings.history],
+            history=history,
         )
 
     async def decisions(self) -> list[Outcome]:
@@ -538,11 +447,7 @@ class Service:
         Raises:
             StateError: if the store fails.
         """
-        try:
-            return await self._stored(self._store.decisions, self.settings.history)
-        except Exception as error:
-            self._store_failed(error)
-            raise StateError(f"the store cannot be read: {reason(error)}") from None
+        return await self._records.decisions(self.settings.history)
 
     def hosts(self) -> list[HostInfo]:
         """Hosts that have ever been heard, in their order."""
