@@ -167,6 +167,17 @@ def test_the_scenario_can_be_simulated_by_itself(tmp_path):
     assert alone["totals"]["condemned"] == found["simulated"]["condemned"]
 
 
+def test_an_optic_fails_with_all_of_its_links():
+    cages = {**SMALL["switch"], "cages": SMALL["switch"]["radix"] // 2}
+    shape = {**SMALL, "switch": cages}
+    prepared = replay.prepare(incident(shape, "group", "p1/t0-1:up0-up1"))
+    assert prepared.scenario.faults[0].targets == [
+        Topology(fabric(shape)).link(f"p1/t0-1:up{number}").name for number in range(2)
+    ]
+    with pytest.raises(FormatError, match=r"no part of a smaller fabric stands for the optic p1/t0-1:up0"):
+        replay.prepare(incident(LARGE, "group", "p1/t0-1:up0-up1"))
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -178,7 +189,7 @@ def test_the_scenario_can_be_simulated_by_itself(tmp_path):
         (lambda d: d["fault"].update(kind="gremlin"), "fault.kind: "),
         (lambda d: d["fault"].update(name="p9/t0-0:up0"), "fault.name: fabric small has no link p9/t0-0:up0"),
         (lambda d: d["fault"].update(kind="unknown"), "fault.suspects: "),
-        (lambda d: d["fault"].update(kind="group"), "fault.kind: a group"),
+        (lambda d: d["fault"].update(kind="group"), "fault.name: fabric small has no group p1/t0-1:up0"),
         (lambda d: d.update(fabric="name: [x"), "fabric"),
         (lambda d: d.update(fabric="name: x\nhosts: 16\n"), "fabric"),
         (lambda d: d.update(openmrc_incident=2), "openmrc_incident: "),

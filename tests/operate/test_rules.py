@@ -37,6 +37,19 @@ def test_every_link_has_a_number_in_a_rectangle_and_both_ports_name_it(fabric, t
         topology.link("<script>")
 
 
+def test_ports_of_a_cage_share_an_optic_and_ports_of_their_own_do_not(topology):
+    assert topology.optics == topology.optic_of == {}
+    fields = {"hosts": 16, "nic": {"rate": "200G"}, "planes": 2, "tiers": 2, "parallel_links": 1}
+    switch = {"radix": 8, "cages": 2}
+    broken_out = Topology(Fabric(Specification.model_validate({"name": "cages", "switch": switch} | fields)))
+    assert "p0/t0-0:down0-down3" in broken_out.optics
+    name = "p1/t0-3:up0-up3"
+    links = broken_out.optics[name]
+    assert links == [broken_out.link(f"p1/t0-3:up{number}").name for number in range(4)]
+    assert broken_out.parts(Component(Kind.GROUP, name)) == links
+    assert {broken_out.optic_of[link] for link in links} == {name}
+
+
 def test_a_fabric_with_more_links_than_a_controller_keeps_is_refused():
     big = {
         "name": "big",

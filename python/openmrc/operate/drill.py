@@ -22,6 +22,8 @@ BEGINS_S = 1.0
 """The fault comes in the second after this."""
 WATCHED_S = 2.0
 """From when a fault is named, for what is named wrongly meanwhile."""
+PORTS_PER_OPTIC = 4
+"""Links that share an optic."""
 LEAST_S = 3.0
 """That a fault lasts at least."""
 
@@ -40,7 +42,7 @@ def fabric_of(hosts: int) -> Fabric:
         "hosts": hosts,
         "nic": {"rate": "800G"},
         "planes": 8,
-        "switch": {"radix": radix},
+        "switch": {"radix": radix, "cages": radix // PORTS_PER_OPTIC},
         "tiers": 2,
         "parallel_links": 1,
     }
@@ -172,6 +174,15 @@ def _dead(tier: int) -> Callable[[_Dice], Part]:
     return draw
 
 
+def _optic(dice: _Dice) -> Part:
+    optics = [name for name in dice.topology.optics if ":up" in name]
+    name = dice.generator.choice(optics)
+    component, loss = Component(Kind.GROUP, name), dice.generator.choice([1.0, 0.1])
+    targets = dice.topology.parts(component)
+    title = "optic of four links"
+    return dice.part(title, component, loss, kind="loss", targets=targets, probability=loss)
+
+
 def _port(dice: _Dice) -> Part:
     link = dice.host_link()
     component = Component(Kind.LINK, link.name)
@@ -222,6 +233,7 @@ _KINDS: Mapping[str, tuple[Callable[[_Dice], Part | list[Part]], float]] = {
     "two at once": (_two, 10.0),
     "flapping link": (lambda dice: _flapping(dice, dice.fabric_link()), 8.0),
     "neighbour flaps during a repair": (_repair, 12.0),
+    "optic of four links": (_optic, 10.0),
 }
 """Faults in turn, and seconds until one counts as missed."""
 KINDS = tuple(_KINDS)

@@ -3,6 +3,7 @@
 Nothing here reads a clock or a file: times are arguments.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from typing import NamedTuple
 
 from openmrc.errors import ArgumentError
 from openmrc.fabric import Fabric, SwitchId
+from openmrc.fabric.topology import SwitchPort
 from openmrc.localise import (
     Component,
     Kind,
@@ -25,6 +27,7 @@ from openmrc.localise.likelihood import evidence_against
 from openmrc.localise.loops import PROBERS
 from openmrc.localise.paths import PACKETS
 from openmrc.operate.model import Decision, Evidence, FabricInfo, HostInfo, Panel, Report
+from openmrc.switchconf.devices import breakout
 
 MOST_LINKS = 200_000
 """A map of more needs racks that sum up for it."""
@@ -60,6 +63,8 @@ class Topology:
         """Links of each switch and host."""
         self.groups: dict[str, list[str]] = {}
         """By switch or host: the links that lead away from the hosts. Some of each must stay in use."""
+        self.optics: dict[str, list[str]] = {}
+        """By cage of a switch: the links of its optic, where it has several."""
         self._ports: dict[str, str] = {}
         expected = fabric.hosts * fabric.planes
         if expected > MOST_LINKS:
@@ -70,12 +75,15 @@ class Topology:
         for plane in range(fabric.planes):
             for tier in range(-1, fabric.tiers - 1):
                 self._add_panel(plane, tier)
+        self.optic_of = {link: optic for optic, links in self.optics.items() for link in links}
+        """The optic of a link at its lower switch; of a host's cable at the T0."""
 
     def _add_panel(self, plane: int, tier: int) -> None:
         fabric, first = self.fabric, len(self.names)
         switches = [s for s in fabric.switches(plane) if s.tier == max(tier, 0)]
         rows = [[port for port in fabric.ports(s) if port.is_uplink != (tier < 0)] for s in switches]
         columns = max(map(len, rows), default=0)
+        per_cage = breakout(fabric)
         for switch, ports in zip(switches, rows, strict=True):
             for place in range(columns):
                 if place >= len(ports):
@@ -89,6 +97,9 @@ class Topology:
                     raise ArgumentError(
                         f"{fabric.spec.name} has too many links; a controller keeps at most {MOST_LINKS:,}"
                     )
+            for cage in _cages(ports, per_cage):
+                name = f"{switch}:{cage[0].name}-{cage[-1].name}"
+                self.optics[name] = [port.link for port in cage]
         self.panels.append(
             Panel(
                 plane=plane,
@@ -146,7 +157,17 @@ class Topology:
         """The names of the links that a component's failure takes."""
         if component.kind in _LINKS:
             return [component.name] if component.name in self.links else []
+        if component.kind is Kind.GROUP:
+            return self.optics.get(component.name, [])
         return self.of_node.get(component.name, [])
+
+
+def _cages(ports: Iterable[SwitchPort], size: int) -> Iterator[list[SwitchPort]]:
+    """Ports that share a cage, where there are several."""
+    for _, group in itertools.groupby(ports, key=lambda port: port.number // size):
+        cage = list(group)
+        if len(cage) > 1:
+            yield cage
 
 
 @dataclass(slots=True)
@@ -226,7 +247,7 @@ class Map:
 
     def _components(self, src: int, dst: int, ev: int) -> tuple[frozenset[Component], tuple[str, ...]]:
         path = self.fabric.path(src, dst, ev=ev)
-        return components_of_path(path), path.links
+        return components_of_path(path, self.topology.optic_of), path.links
 
     def _cable(self, host: int, plane: int) -> frozenset[Component]:
         t0 = SwitchId(plane, 0, host // self.fabric.core.hosts_per_t0)
@@ -247,7 +268,7 @@ class Map:
         return found
 
     def _loops_of(self, host: int, probers: int) -> dict[tuple[int, int | None], frozenset[Component]]:
-        found = loops_of_host(self.fabric, host, probers=probers)
+        found = loops_of_host(self.fabric, host, probers=probers, groups=self.topology.optic_of)
         return {(loop.plane, loop.uplink): loop.components for loop in found}
 
     def heard(self, now: float, patience: float) -> list[HostView]:

@@ -77,8 +77,8 @@ def prepare(incident: Incident, *, seed: int | None = None) -> Replay:
     remarks: list[str] = []
     component = _component(incident, remarks)
     topology = Topology(fabric)
-    if component.kind is Kind.GROUP:
-        raise FormatError(f"fault.kind: a group such as {component.name} has no links in the fabric's file")
+    if component.kind is Kind.GROUP and fabric.hosts > MOST_HOSTS:
+        raise FormatError(f"fault.kind: no part of a smaller fabric stands for the optic {component.name}")
     if not topology.parts(component):
         field = "fault.name" if fault.kind != "unknown" else "fault.suspects.0.name"
         raise FormatError(f"{field}: fabric {fabric.spec.name} has no {component}")
@@ -89,7 +89,8 @@ def prepare(incident: Incident, *, seed: int | None = None) -> Replay:
     length = PACKETS * fabric.spec.mtu * 8 / (fabric.hosts * fabric.spec.nic.rate) * 1e6
     length = min(LONGEST_US, max(SHORTEST_US, length))
     times = _times(incident, original, length, remarks)
-    targets = topology.parts(component) if component.kind is Kind.HOST else [component.name]
+    several = component.kind in (Kind.HOST, Kind.GROUP)
+    targets = topology.parts(component) if several else [component.name]
     faults: list[Any] = []
     for at, until in times:
         moment: dict[str, Any] = {
