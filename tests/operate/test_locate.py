@@ -7,7 +7,9 @@ from contextlib import ExitStack
 import pytest
 
 from openmrc.cli import main
-from openmrc.fabric import Fabric
+from openmrc.fabric import Fabric, Specification
+from openmrc.lab.hosts import FIRST_SOURCE_PORT, path_of_port, paths_by_port
+from openmrc.lab.layout import Layout
 from openmrc.localise import Kind
 from openmrc.observe import DevicePaths, QueuePairPaths, publish
 from openmrc.operate.locate import RECENT_NS, Locator, described
@@ -76,6 +78,49 @@ def test_every_cable_between_switches_is_named_and_nothing_else(fabric):
         [verdict] = locator.sight(ring(fabric, [link])).verdicts()
         assert verdict.component == (Kind.LINK, link)
         assert link in described(verdict)
+
+
+@pytest.fixture(scope="module")
+def three_tiers():
+    fields = {"hosts": 24, "nic": {"rate": "200G"}, "planes": 2, "tiers": 3, "t0s_per_pod": 2}
+    return Fabric(Specification.model_validate({"name": "three", "switch": {"radix": 8}, **fields}))
+
+
+def over_udp(fabric, src, dst, broken):
+    """What a device over UDP sockets says, whose entropy values are source ports."""
+    device, layout = seen(fabric, src, dst, broken), Layout(fabric)
+    ports = range(FIRST_SOURCE_PORT, FIRST_SOURCE_PORT + paths_by_port(layout))
+    port_of = {
+        (path.plane, path.ev): port
+        for port in ports
+        for plane in range(fabric.planes)
+        for path in [path_of_port(layout, src, dst, plane, port)]
+    }
+    [pair] = device.queue_pairs
+    changed = dataclasses.replace(
+        pair,
+        good=[(plane, port_of[plane, ev]) for plane, ev in pair.good],
+        bad=[(plane, port_of[plane, ev], since) for plane, ev, since in pair.bad],
+    )
+    counters = [{**row, "ev": port_of[row["port"], row["ev"]], "address": None} for row in device.counters]
+    return dataclasses.replace(device, srv6=False, queue_pairs=[changed], counters=counters)
+
+
+def test_over_udp_links_and_switches_above_the_t1s_are_named_too(three_tiers):
+    fabric, locator = three_tiers, Locator(three_tiers)
+    pairs = [(f"h{number}", f"h{(number + 8) % 24}") for number in range(0, 24, 4)]
+    tops = [switch for switch in fabric.switches(0) if switch.tier == 2]
+    above = [port.link for switch in tops for port in fabric.ports(switch)]
+    assert len(above) == 24
+
+    def named(broken):
+        sight = locator.sight(over_udp(fabric, src, dst, broken) for src, dst in pairs)
+        return [verdict.component for verdict in sight.verdicts()]
+
+    assert named(()) == []
+    assert [named([link]) for link in above] == [[(Kind.LINK, link)] for link in above]
+    for switch in tops[:4]:
+        assert named([port.link for port in fabric.ports(switch)]) == [(Kind.SWITCH, str(switch))]
 
 
 def test_one_sender_cannot_tell_the_two_cables_of_a_path_apart_and_says_so(fabric):
