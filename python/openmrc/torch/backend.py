@@ -98,8 +98,20 @@ _open: "set[MrcBackend]" = set()
 
 def _lifelines_of_job() -> Lifelines | None:
     """Those of the first group, which has all ranks."""
-    found = (backend.communicator.lifelines for backend in _open)
+    found = (backend.communicator.lifelines for backend in _open if not backend.alone)
     return next((each for each in found if each is not None and not each.closed), None)
+
+
+def _device_of_job() -> Context | None:
+    with _device_lock:
+        device = _device() if _device is not None else None
+        return None if device is None or device.closed else device
+
+
+def _set_device_of_job(device: Context) -> None:
+    global _device
+    with _device_lock:
+        _device = weakref.ref(device)
 
 
 def communicators() -> list[Communicator]:
@@ -126,8 +138,8 @@ def create(options: Any, backend_options: Any) -> "MrcBackend":
 
 
 @dataclass(frozen=True, slots=True)
-class _Split:
-    """Options of a part of a group, with the names of torch's."""
+class GroupOptions:
+    """What a group is made of, with the names of torch's options."""
 
     group_rank: int
     group_size: int
@@ -142,32 +154,37 @@ class MrcBackend(_Backend):
 
     Args:
         options: What torch hands over: store, rank, size, timeout.
+        alone: Address of its store, for a group that is none of the job's: its ranks come and go, and it
+            shares neither device nor connections with other groups.
     """
 
-    def __init__(self, options: Any) -> None:
+    def __init__(self, options: Any, *, alone: str | None = None) -> None:
         super().__init__(options.group_rank, options.group_size)
-        global _device
-        with _device_lock:
-            device = _device() if _device is not None else None
-            if device is not None and device.closed:
-                device = None
-        host = os.environ.get("MASTER_ADDR") or "127.0.0.1"
+        self.alone = alone is not None
+        """Whether the group is none of the job's."""
+        host = alone or os.environ.get("MASTER_ADDR") or "127.0.0.1"
+        device = None if self.alone else _device_of_job()
+        # Ranks of a group of its own were started again at different times.
+        name = (
+            options.group_id
+            if self.alone
+            else f"{options.group_id or 'group'}/{os.environ.get(_RESTARTS, '0')}"
+        )
         self.communicator = Communicator(
             options.group_rank,
             options.group_size,
             _Store(options.store),
-            name=f"{options.group_id or 'group'}/{os.environ.get(_RESTARTS, '0')}",
+            name=name,
             timeout=options.timeout.total_seconds(),
             address=own_address(None, host),
             _token=Token.from_environment(),
-            _lifelines=_lifelines_of_job(),
+            _lifelines=None if self.alone else _lifelines_of_job(),
             _device=device,
             _members=options.global_ranks_in_group or None,
         )
         """The communicator, for its counters, records and device."""
-        with _device_lock:
-            if device is None:
-                _device = weakref.ref(self.communicator.device)
+        if not self.alone and device is None:
+            _set_device_of_job(self.communicator.device)
         self._waiter = Waiter()
         self._calls = 0
         install()
@@ -226,7 +243,7 @@ class MrcBackend(_Backend):
             return None
         timeout = getattr(opts, "_timeout", None) or datetime.timedelta(seconds=self.communicator.timeout)
         return MrcBackend(
-            _Split(
+            GroupOptions(
                 group_rank=list(ranks).index(self.rank()),
                 group_size=len(ranks),
                 store=store,
