@@ -9,7 +9,7 @@ import pytest
 
 from openmrc.errors import DeviceError
 from openmrc.planes import Planes
-from tests.helpers.labs import needs_root
+from tests.helpers.labs import carried, counted, needs_root, running
 from tests.helpers.planes import address, two_hosts
 from tests.helpers.ranks import finish, start
 
@@ -65,6 +65,42 @@ def test_two_ranks_on_each_of_two_hosts_with_two_planes(addresses):
     assert [out.split(" ")[0] for out in outs] == ["[1]", "[0]", "[3]", "[2]"]
     assert all(out.split(" ")[1] == "2" for out in outs)
     assert any(out.endswith("True\n") for out in outs)
+
+
+@needs_root
+def test_two_ranks_on_each_of_two_hosts_of_a_lab_use_srv6_on_both_planes(tmp_path):
+    script = """
+        import numpy as np
+        from openmrc.collectives import Communicator
+        with Communicator.from_environment(timeout=60) as comm:
+            x = np.full(500_000, comm.rank + 1.0)
+            comm.all_reduce(x)
+            assert (x == 10).all()
+            pair = comm.split(comm.rank % 2, comm.rank)  # One rank of each host.
+            y = np.full(1000, comm.rank + 1.0)
+            pair.all_reduce(y)
+            assert (y == (4 if comm.rank % 2 == 0 else 6)).all()
+            print(comm.local_peers, comm.device.addresses)
+    """
+    with running(tmp_path, "ranks", hosts=4, radix=4) as lab:
+        hosts = ["h0", "h3"]  # Under different T0s.
+        before = counted(lab)
+        processes = []
+        for rank in range(4):
+            job = {
+                "RANK": str(rank), "WORLD_SIZE": "4", "MASTER_ADDR": lab.addresses("h0")[0],
+                "MASTER_PORT": "29555",
+            }  # fmt: skip
+            command = lab.command(hosts[rank // 2], [sys.executable, "-c", textwrap.dedent(script)])
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+            processes.append(subprocess.Popen(command, env={**os.environ, **job}, **pipes))
+        outs = finish(processes)
+        used = carried(lab, before, counted(lab))
+    assert [out.split(" ")[0] for out in outs] == ["[1]", "[0]", "[3]", "[2]"]
+    # Each plane has two T1s. Beside the packets of the ranks, a link carries a few of the kernel's.
+    uplinks = {name: counts for name, counts in used.items() if ":up" in name}
+    assert len(uplinks) == 8
+    assert all(min(counts) > 10 for counts in uplinks.values()), uplinks
 
 
 def test_a_rank_that_cannot_open_its_planes_is_named_by_all():
