@@ -12,11 +12,13 @@ import argparse
 import gc
 import json
 import math
+import signal
 import statistics
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from openmrc.errors import ArgumentError
@@ -157,6 +159,48 @@ def whole(least: int, most: int) -> Any:
     return read
 
 
+def collect(
+    arguments: argparse.Namespace, done: dict[int, drill.Outcome], quiet: list[tuple[int, Cost]]
+) -> None:
+    """Runs the drills and the quiet time.
+
+    Args:
+        arguments: Of the command.
+        done: Takes the outcome of each drill as it ends, by its number.
+        quiet: Takes the parts of the quiet time at the end.
+    """
+    began = time.monotonic()
+    # Ctrl-C at a terminal is for all processes: those that work end at once.
+    ends = (signal.SIGINT, signal.SIG_DFL)
+    with ProcessPoolExecutor(arguments.jobs, initializer=signal.signal, initargs=ends) as pool:
+        tasks = {
+            pool.submit(one, arguments.hosts, number, arguments.seed, arguments.rate): number
+            for number in range(arguments.faults)
+        }
+        seconds = arguments.quiet / arguments.jobs
+        calm = [
+            pool.submit(part_of_quiet, arguments.hosts, seconds, arguments.seed + part, arguments.rate)
+            for part in range(arguments.jobs if arguments.quiet else 0)
+        ]
+        try:
+            for task in as_completed(tasks):
+                outcome = task.result()
+                done[tasks[task]] = outcome
+                rows = ", ".join(
+                    f"{row.outcome}" + (f" after {row.after_s:.1f} s" if row.after_s is not None else "")
+                    for row in outcome.score.rows
+                )
+                took = f"{len(done)}/{arguments.faults} in {time.monotonic() - began:.0f} s"
+                print(f"{took}: {outcome.drawn.kind}: {rows}", file=sys.stderr, flush=True)
+            quiet += [task.result() for task in calm]
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        except BrokenProcessPool:
+            time.sleep(0.5)  # If it was interrupted, this one is, too.
+            raise
+
+
 def main() -> None:
     """Draws faults, lets them happen, and prints what was found."""
     parser = argparse.ArgumentParser(
@@ -173,42 +217,27 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
     began = time.monotonic()
-    outcomes: list[drill.Outcome] = []
+    done: dict[int, drill.Outcome] = {}
     quiet: list[tuple[int, Cost]] = []
-    common = (arguments.hosts,)
-    with ProcessPoolExecutor(arguments.jobs) as pool:
-        tasks = {
-            pool.submit(one, *common, number, arguments.seed, arguments.rate): number
-            for number in range(arguments.faults)
-        }
-        calm = [
-            pool.submit(
-                part_of_quiet,
-                *common,
-                arguments.quiet / arguments.jobs,
-                arguments.seed + part,
-                arguments.rate,
-            )
-            for part in range(arguments.jobs if arguments.quiet else 0)
-        ]
-        done = {}
-        for task in as_completed(tasks):
-            outcome = task.result()
-            done[tasks[task]] = outcome
-            rows = ", ".join(
-                f"{row.outcome}" + (f" after {row.after_s:.1f} s" if row.after_s is not None else "")
-                for row in outcome.score.rows
-            )
-            took = f"{len(done)}/{arguments.faults} in {time.monotonic() - began:.0f} s"
-            print(f"{took}: {outcome.drawn.kind}: {rows}", file=sys.stderr, flush=True)
-        outcomes = [done[number] for number in sorted(done)]
-        quiet = [task.result() for task in calm]
-    told = report(outcomes, quiet, arguments)
+    code = 0
+    try:
+        collect(arguments, done, quiet)
+    except (KeyboardInterrupt, BrokenProcessPool) as error:
+        code, why = 1, "a process was killed"
+        if isinstance(error, KeyboardInterrupt):
+            code, why = 130, "interrupted"
+        arguments.quiet = 0
+        print(f"\n{why} after {len(done)} of {arguments.faults} drills", file=sys.stderr)
+        if not done:
+            sys.exit(code)
+    told = report([done[number] for number in sorted(done)], quiet, arguments)
     told["took s"] = time.monotonic() - began
     if arguments.json:
         print(json.dumps(told, indent=2))
     else:
         show(told)
+    if code:
+        sys.exit(code)
 
 
 if __name__ == "__main__":

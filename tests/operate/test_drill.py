@@ -122,3 +122,19 @@ def test_the_benchmark_says_what_is_wrong_with_its_arguments(bench, arguments, c
         bench.main()
     assert error.value.code == 2
     assert "is no whole number from" in capsys.readouterr().err
+
+
+def test_the_benchmark_shows_what_it_has_when_it_is_interrupted(fabric, bench, capsys, monkeypatch):
+    def interrupted(arguments, done, quiet):
+        done[0] = found(fabric, 0)
+        done[0].baselines.update({"007": (1, 1, 1), "NetBouncer": (2, 1, 1)})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench, "collect", interrupted)
+    monkeypatch.setattr(sys, "argv", ["faults.py", "--faults", "9"])
+    with pytest.raises(SystemExit) as error:
+        bench.main()
+    assert error.value.code == 130
+    printed = capsys.readouterr()
+    assert "interrupted after 1 of 9 drills" in printed.err
+    assert "| link down | 1 | 1.000 |" in printed.out

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from openmrc.errors import Error
 from openmrc.fabric import Fabric
 from openmrc.operate import records
 from openmrc.operate import service as services
@@ -128,3 +129,8 @@ def test_what_could_not_be_stored_is_stored_later(fabric, opened):
         await service.close()
 
     asyncio.run(fail_once())
+
+
+def test_a_database_that_is_none_is_refused_with_what_it_may_be():
+    with pytest.raises(Error, match=r"database foo://x: it must be sqlite:///FILE or postgresql"):
+        Store("foo://x", "fabric")

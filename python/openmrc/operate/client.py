@@ -57,7 +57,9 @@ class Client(Closable):
         self.address = (address or os.environ.get(ENVIRONMENT) or DEFAULT).rstrip("/")
         parts = urlsplit(self.address)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ArgumentError(f"{self.address}: a controller's address is http://HOST:PORT or https://...")
+            raise ArgumentError(
+                f"{address or self.address}: a controller's address is http://HOST:PORT or https://..."
+            )
         if bearer is not None and parts.scheme == "http" and not _is_loopback(parts.hostname):
             raise ArgumentError(f"{self.address}: a token goes to another machine over https only")
         try:

@@ -122,6 +122,9 @@ class Store(Closable):
             if self._engine.dialect.name == "sqlite":
                 sa.event.listen(self._engine, "connect", _durable)
             self._migrate()
+        except sa.exc.NoSuchModuleError:
+            known = "sqlite:///FILE or postgresql+psycopg://USER@HOST/DATABASE"
+            raise Error(f"database {shown(url)}: it must be {known}") from None
         except (sa.exc.SQLAlchemyError, ImportError) as error:
             raise Error(f"database {shown(url)}: {reason(error)}") from None
 
