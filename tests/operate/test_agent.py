@@ -85,6 +85,11 @@ def test_a_lab_is_watched_and_steered_by_agents(tmp_path, monkeypatch):
                 if name in lab.path(way.src, way.dst, port, ev).links
             }
 
+        def crossed(name):
+            """Packets over a link so far, by the counters of the switches at its ends."""
+            ends = lab.layout.link(name).ends
+            return sum(lab.counters(end.node)[end.port].tx_packets for end in ends)
+
         port = None
         with (
             controller(lab.state.directory / "fabric.yaml", database) as (address, _),
@@ -92,6 +97,8 @@ def test_a_lab_is_watched_and_steered_by_agents(tmp_path, monkeypatch):
         ):
             port = address.rpartition(":")[2]
             options = ("--token-file", tokens_of(tmp_path, RING), "--state", state, "--metrics", "0")
+            # Probes go on over a drained link.
+            options += ("--probe-rate", "0")
             agent = stack.enter_context(command("agent", address, *options))
             page = re.search(r"http\S+", agent.line())[0]
             assert eventually(lambda: client.status().hosts_heard == len(RING), 60)
@@ -110,12 +117,19 @@ def test_a_lab_is_watched_and_steered_by_agents(tmp_path, monkeypatch):
             ), client.faults()
             lab.repair(link)
             assert eventually(lambda: ring.write(1) or client.faults() == [], 60)
+            before = crossed(other)
+            ring.write(20)
+            assert crossed(other) - before > 20
             assert client.act(Request(action=Action.DRAIN, what=other, why="a test")).done
             assert eventually(lambda: ring.write(1) or denied() == over(other), 60)
             assert over(other)
             assert eventually(
                 lambda: ring.write(1) or [each.state for each in client.status().drains] == ["empty"], 60
             )
+            # The switches at its ends have the last word: neighbour discovery is all that crosses it.
+            before = crossed(other)
+            ring.write(20)
+            assert crossed(other) - before < 20
         # The controller is gone; so is the agent. A new one keeps what was decided.
         agent.interrupt()
         assert agent.wait() == 0
