@@ -9,6 +9,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::sim_custom::{self, Failure};
 
+mod checkpoint;
 mod engines;
 pub mod probed;
 mod record;
@@ -133,6 +134,7 @@ impl<'py> Columns<'py> {
 #[pyclass(name = "Simulation", module = "openmrc._core")]
 struct PySimulation {
     world: World,
+    scenario: Py<CheckedScenario>,
     /// The results at the current time, once somebody has asked for them.
     results: Option<Results>,
     /// The exception of a user's class.
@@ -153,11 +155,11 @@ impl PySimulation {
     #[pyo3(signature = (scenario, *, path_selector=None, congestion=None))]
     fn new(
         py: Python<'_>,
-        scenario: &CheckedScenario,
+        scenario: Py<CheckedScenario>,
         path_selector: Option<Py<PyAny>>,
         congestion: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
-        let (checked, failure) = (&scenario.0, Failure::default());
+        let (checked, failure) = (&scenario.get().0, Failure::default());
         let network = checked.network();
         let (packet, rate, rtt) =
             (network.nominal_packet_bytes(), network.host_rate_bps(), network.base_rtt());
@@ -167,7 +169,7 @@ impl PySimulation {
         };
         let made = py.detach(|| World::new(checked, own));
         let world = made.map_err(|error| refused(py, &error))?;
-        Ok(PySimulation { world, results: None, failure })
+        Ok(PySimulation { world, scenario, results: None, failure })
     }
 
     /// Runs for at most `events` events; returns whether the run goes on. Raises the exception of a user's class.

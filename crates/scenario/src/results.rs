@@ -1,6 +1,7 @@
 //! The results of a run: the fate of each message, the steps of jobs, and counters that are added up as events happen.
 
 use openmrc_transport::Time;
+use serde::{Deserialize, Serialize};
 
 /// The fate of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,7 +52,7 @@ pub struct NodeResult {
 }
 
 /// Counters of a run. Every packet launched ends as arrived, stray or dropped, or is still in flight.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Totals {
     /// Events processed.
     pub events: u64,
@@ -63,7 +64,7 @@ pub struct Totals {
 
 /// Counters of hosts and their queue pairs. Bytes are those on the cable, all headers included, where nothing else is
 /// said.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct HostTotals {
     /// Data packets sent, retransmissions included.
     pub data_packets: u64,
@@ -98,7 +99,7 @@ pub struct HostTotals {
 }
 
 /// Counters of the fabric. Bytes are those on the cable, all headers included.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct FabricTotals {
     /// Packets trimmed inside the fabric.
     pub trimmed: u64,
@@ -224,7 +225,7 @@ impl FabricTotals {
 }
 
 /// Counters of what connections did beside sending messages. All are zero unless the transport asks for it.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct LifeTotals {
     /// Proofs of a path MTU that have ended.
     pub mtu_proofs: u64,

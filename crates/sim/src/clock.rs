@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::calendar::Calendar;
+use crate::checkpoint::{CheckpointError, Reader, Writer};
 use crate::event::{Event, Kind};
 use crate::groups::{Address, Groups};
 use crate::long_queue::LongQueue;
@@ -34,6 +35,19 @@ impl Clock {
             groups: Arc::clone(groups),
             partition,
         }
+    }
+
+    /// Writes the time and the events to come. There is no mail between two slots.
+    pub fn save(&self, to: &mut Writer<'_>) -> Result<(), CheckpointError> {
+        to.put(&(self.now, self.end))?;
+        to.put(&self.calendar)
+    }
+
+    /// Reads what [`Clock::save`] has written.
+    pub fn load(&mut self, from: &mut Reader<'_>) -> Result<(), CheckpointError> {
+        (self.now, self.end) = from.get()?;
+        self.calendar = from.get()?;
+        Ok(())
     }
 
     /// The time of an event has come.

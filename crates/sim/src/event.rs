@@ -1,9 +1,11 @@
 //! Events of 32 bytes. A packet in flight is an event, which holds all that a switch needs to forward it. Its contents,
 //! in another cache line (see [`crate::slab`]), are read only at hosts.
 
+use serde::{Deserialize, Serialize};
+
 /// What happens. Of events at the same node and time, those of the first kind happen first: a packet that arrives when
 /// another one has left finds its room.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[repr(u8)]
 pub(crate) enum Kind {
     /// A transmission at port `at` has ended. Only ports with real queues have these events.
@@ -60,7 +62,7 @@ pub(crate) mod flag {
 }
 
 /// One event.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Event {
     /// Time, picoseconds.
     pub time: u64,

@@ -2,6 +2,7 @@
 //!
 //! Nodes are numbered hosts first, then switches. The events of one page should fit the cache of a processor core.
 
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ const PAGE_EVENTS: u64 = 4096;
 const MAX_GROUPS: u64 = 256;
 
 /// Where an event goes: a group of the own partition, or another partition and a group there.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Address(u32);
 
 impl Address {

@@ -12,6 +12,7 @@
 
 mod barrier;
 mod calendar;
+mod checkpoint;
 mod clock;
 mod division;
 mod event;
@@ -30,5 +31,6 @@ mod stats;
 mod threads;
 mod world;
 
+pub use checkpoint::CheckpointError;
 pub use record::{CaptureBuffer, Captured, LogEvent, Recorder};
 pub use world::{PlaneNow, World};

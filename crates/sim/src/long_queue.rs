@@ -1,7 +1,9 @@
 //! Queues that are long enough to mark, as the other end of their cable knows them.
 
+use serde::{Deserialize, Serialize};
+
 /// A queue long enough to mark: from a packet's acceptance to the acceptance of the next.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Backlog {
     /// When the packet was accepted.
     pub since: u64,

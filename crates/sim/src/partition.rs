@@ -7,6 +7,7 @@ use openmrc_scenario::run::{FaultEvent, NetworkConfig};
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::checkpoint::{CheckpointError, Reader, Writer};
 use crate::clock::Clock;
 use crate::event::{Event, Kind};
 use crate::fabric::{FabricState, Fate, SwitchInfo};
@@ -330,6 +331,27 @@ impl Partition {
         } else if let Some(event) = logged {
             self.stats.log(self.clock.now, event);
         }
+    }
+
+    // Checkpoints.
+
+    /// Writes all that changes. To be called between two slots: mail has been taken.
+    pub fn save(&self, to: &mut Writer<'_>) -> Result<(), CheckpointError> {
+        self.clock.save(to)?;
+        self.fabric.save(to)?;
+        self.hosts.save(to)?;
+        self.stats.save(to)?;
+        to.put(&self.late)
+    }
+
+    /// Reads what [`Partition::save`] has written.
+    pub fn load(&mut self, from: &mut Reader<'_>) -> Result<(), CheckpointError> {
+        self.clock.load(from)?;
+        self.fabric.load(from)?;
+        self.hosts.load(from)?;
+        self.stats.load(from)?;
+        self.late = from.get()?;
+        Ok(())
     }
 
     // Results.

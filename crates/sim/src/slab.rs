@@ -2,13 +2,14 @@
 //! at hosts.
 
 use prefetch_index::prefetch_index;
+use serde::{Deserialize, Serialize};
 
 use openmrc_wire::{Body, Packet, Psn};
 
 use crate::memory::message_at;
 
 /// A packet in a cache line. Numbers of queue pairs take 24 bits, so the variant lies above them.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 #[repr(align(64))]
 pub(crate) struct Packed {
     variant_and_qp: u32,
@@ -61,7 +62,7 @@ impl From<&Packed> for Packet {
 }
 
 /// Packets, and the indices that are free.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Slab {
     packets: Vec<Packed>,
     free: Vec<u32>,

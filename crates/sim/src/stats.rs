@@ -3,6 +3,7 @@
 use openmrc_scenario::{LifeTotals, Totals};
 use openmrc_transport::Time;
 
+use crate::checkpoint::{CheckpointError, Reader, Writer};
 use crate::event::Event;
 use crate::record::{LogEvent, PortCounters, Tally};
 
@@ -14,6 +15,18 @@ pub(crate) struct Stats {
 }
 
 impl Stats {
+    /// Writes the counters and what is recorded.
+    pub fn save(&self, to: &mut Writer<'_>) -> Result<(), CheckpointError> {
+        to.put(&(&self.totals, &self.life))?;
+        self.tally.as_ref().map_or(Ok(()), |tally| tally.save(to))
+    }
+
+    /// Reads what [`Stats::save`] has written.
+    pub fn load(&mut self, from: &mut Reader<'_>) -> Result<(), CheckpointError> {
+        (self.totals, self.life) = from.get()?;
+        self.tally.as_mut().map_or(Ok(()), |tally| tally.load(from))
+    }
+
     /// Counts something at a port, if ports are recorded.
     #[inline]
     pub fn at_port(&mut self, port: u32, count: impl FnOnce(&mut PortCounters)) {

@@ -12,6 +12,7 @@ use openmrc_transport::Time;
 use openmrc_transport::loops::{Closed, Totals as ProbeTotals};
 use openmrc_workload::Connection;
 
+use crate::checkpoint::{CheckpointError, Reader, Writer};
 use crate::clock::Clock;
 use crate::division::Division;
 use crate::fabric::{FabricState, Layout};
@@ -303,6 +304,25 @@ impl World {
             }
         }
         planes
+    }
+
+    /// Threads that simulate it.
+    pub(crate) fn threads(&self) -> u32 {
+        self.partitions.len() as u32
+    }
+
+    /// Writes all that changes in a run.
+    pub(crate) fn save(&self, to: &mut Writer<'_>) -> Result<(), CheckpointError> {
+        to.put(&self.is_at_limit)?;
+        self.recorder.as_ref().map_or(Ok(()), |recorder| recorder.save(to))?;
+        self.partitions.iter().try_for_each(|partition| partition.save(to))
+    }
+
+    /// Reads what [`World::save`] has written for the same run.
+    pub(crate) fn load(&mut self, from: &mut Reader<'_>) -> Result<(), CheckpointError> {
+        self.is_at_limit = from.get()?;
+        self.recorder.as_mut().map_or(Ok(()), |recorder| recorder.load(from))?;
+        self.partitions.iter_mut().try_for_each(|partition| partition.load(from))
     }
 
     /// The network it runs on.

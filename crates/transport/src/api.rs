@@ -1,6 +1,7 @@
 //! The interfaces between a transport and its driver. [`Transport`] is the one trait that MRC, RoCEv2 and others
 //! implement; [`Host`] is what they need from the driver.
 
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 use openmrc_wire::{Ev, Msn, Packet, Psn};
@@ -73,7 +74,7 @@ pub struct Received {
 }
 
 /// One message to send: an RDMA WRITE, with immediate if `imm` is given.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct WorkRequest {
     /// The driver's name for it; comes back in [`Payload`] and [`SendDone`].
     pub handle: u64,
@@ -123,7 +124,7 @@ pub enum NoReceive {
 }
 
 /// Status of a completed send, as in ibverbs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum SendStatus {
     /// Done.
     Success,
@@ -140,7 +141,7 @@ pub enum SendStatus {
 }
 
 /// A send that ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SendDone {
     /// [`WorkRequest::handle`].
     pub handle: u64,
@@ -162,7 +163,7 @@ pub struct RecvDone {
 }
 
 /// Why a queue pair went to ERROR.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum Fatal {
     /// The peer does not answer on any path.
     #[error("retries exhausted: the peer does not answer")]
@@ -271,7 +272,7 @@ pub enum Readiness {
 }
 
 /// What SACKs tell the senders.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Pressure {
     /// 0 = none .. 127: take `penalty / 128` of every byte acknowledged off the window.
     pub penalty: u8,
@@ -305,7 +306,7 @@ impl From<u8> for Pressure {
 }
 
 /// What the proof of a queue pair's path MTU needs to know (docs/decisions.md, "The path MTU is proven by duplicates").
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MtuQuestion {
     /// Number of the peer's queue pair.
     pub dest_qp: u32,
@@ -313,7 +314,8 @@ pub struct MtuQuestion {
     pub psn: Psn,
     /// Payload bytes of a packet of full size.
     pub path_mtu: u16,
-    /// Paths to the peer.
+    /// Paths to the peer. Not part of a checkpoint: a proof asks its queue pair again before it uses them.
+    #[serde(skip, default = "EvProfile::none")]
     pub profile: Arc<EvProfile>,
     /// Those of them that the controller has switched off.
     pub denied: Vec<PathId>,

@@ -1,7 +1,9 @@
 //! Sets of ports.
 
+use serde::{Deserialize, Serialize};
+
 /// A set of ports (planes), one bit each.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct PortSet(pub u16);
 
 impl PortSet {

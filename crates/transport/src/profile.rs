@@ -3,6 +3,9 @@
 //! A queue pair does not copy the list. It uses `active + backup` entries, the same number on each port, in an order
 //! that is computed from its seed (docs/spec/paths.md, "EV set"), so that a path takes no memory per queue pair here.
 
+use serde::{Deserialize, Serialize};
+use std::sync::{Arc, LazyLock};
+
 use openmrc_wire::Ev;
 
 use crate::random::mix;
@@ -87,6 +90,13 @@ impl EvProfile {
         Ok(EvProfile { entries: entries.into(), groups: groups.into() })
     }
 
+    /// Stands for the profile of a queue pair that was read from a checkpoint, until it has its own again.
+    pub(crate) fn none() -> Arc<Self> {
+        static NONE: LazyLock<Arc<EvProfile>> =
+            LazyLock::new(|| Arc::new(EvProfile { entries: Box::default(), groups: Box::default() }));
+        Arc::clone(&NONE)
+    }
+
     /// Every path, by [`PathId`].
     pub fn entries(&self) -> &[PathEntry] {
         &self.entries
@@ -132,7 +142,7 @@ impl EvProfile {
 }
 
 /// The order in which a queue pair uses the paths of one port: the first path, and the step to the next.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
     start: u16,
     step: u16,

@@ -1,5 +1,7 @@
 //! Pseudorandom numbers that depend only on their inputs, so that a run is reproducible.
 
+use serde::{Deserialize, Serialize};
+
 /// SplitMix64's finaliser: spreads every bit of the input over the output.
 #[inline]
 pub const fn mix(mut x: u64) -> u64 {
@@ -13,7 +15,7 @@ pub const fn mix(mut x: u64) -> u64 {
 const ROUNDS: u64 = 4;
 
 /// A keyed permutation of the numbers of `bits` bits, an even number up to 32: a Feistel network of two halves.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Permutation {
     key: u64,
     half: u32,

@@ -1,13 +1,14 @@
 //! Time of the transport: picoseconds in a `u64`, passed in by the driver.
 
 use core::ops::{Add, AddAssign, Sub};
+use serde::{Deserialize, Serialize};
 
 /// A point in time: picoseconds since an origin of the driver's choice. Wraps after 213 days.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize)]
 pub struct Time(pub u64);
 
 /// A duration in picoseconds.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize)]
 pub struct Span(pub u64);
 
 impl Time {

@@ -5,14 +5,15 @@
 //! passed beside the packet.
 
 use crate::seq::{Msn, Psn};
+use serde::{Deserialize, Serialize};
 
 /// An entropy value, which identifies one path: 16 bits in UDP mode, 32 bits in structured and SRv6 modes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug, Serialize, Deserialize)]
 pub struct Ev(pub u32);
 
 /// A transmit timestamp on the wire: 16 bits, in units of 128 ns unless TSR is set, which wrap every 8.4 ms. Only its
 /// sender interprets it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug, Serialize, Deserialize)]
 pub struct Timestamp {
     /// The time.
     pub ticks: u16,
@@ -67,7 +68,7 @@ impl Packet {
 }
 
 /// Opcode and extension headers of a packet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Body {
     /// 0xC6..0xCB: MRC RDMA WRITE, with or without immediate.
     Write(Write),
@@ -92,7 +93,7 @@ pub enum Body {
 }
 
 /// Position of a data packet in its message.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Position {
     /// First of several.
     First,
@@ -117,7 +118,7 @@ impl Position {
 }
 
 /// MRC data packet: METH, TSETH (exactly when `timestamp` is given, BTH.TS), RETH, ImmDt.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Write {
     /// Position in the message. Only [`Position::Last`] and [`Position::Only`] can have an immediate.
     pub position: Position,
@@ -156,7 +157,7 @@ impl Write {
 }
 
 /// RoCEv2 RC RDMA WRITE: RETH on First and Only, ImmDt on Last and Only with immediate.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RcWrite {
     /// Position in the message.
     pub position: Position,
@@ -171,7 +172,7 @@ pub struct RcWrite {
 }
 
 /// AETH: transport acknowledgement.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Aeth {
     /// ACK below 0x20, otherwise a NAK code.
     pub syndrome: u8,
@@ -200,7 +201,7 @@ impl Aeth {
 }
 
 /// SETH.m: the responder's judgement of the path of the packet that triggered a SACK.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum Mark {
     /// None.
     #[default]
@@ -212,7 +213,7 @@ pub enum Mark {
 }
 
 /// SETH and CC_STATE.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Sack {
     /// Judgement of the triggering packet's path.
     pub mark: Mark,
@@ -243,7 +244,7 @@ pub struct Sack {
 }
 
 /// CC_STATE of a SACK, type NSCC.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct CcState {
     /// The triggering packet's timestamp, reflected.
     pub timestamp: u16,
@@ -258,7 +259,7 @@ pub struct CcState {
 }
 
 /// Why a packet was refused (NETH.reason).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum NackReason {
     /// 0x01
     Trimmed,
@@ -277,7 +278,7 @@ pub enum NackReason {
 }
 
 /// NETH.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Nack {
     /// The reason.
     pub reason: NackReason,
@@ -298,7 +299,7 @@ pub struct Nack {
 }
 
 /// PETH: reliability probe.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Probe {
     /// Vendor-specific.
     pub vendor_info: u8,
@@ -313,7 +314,7 @@ pub struct Probe {
 }
 
 /// What an endpoint request asks for (ERTH.op, EETH.op). The C interface numbers the two the other way round.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum EndpointOp {
     /// 0: the ports of the sender that are up.
     PortStatusUpdate,
@@ -322,7 +323,7 @@ pub enum EndpointOp {
 }
 
 /// ERTH: endpoint request. The request id is in BTH.PSN.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Erth {
     /// The operation.
     pub op: EndpointOp,
@@ -335,7 +336,7 @@ pub struct Erth {
 }
 
 /// EETH: endpoint response. The request id is in BTH.PSN.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Eeth {
     /// The requested operation. A response is matched by its id and address, not by this: readings differ on the
     /// place of the field.

@@ -1,9 +1,10 @@
 //! Packet and message sequence numbers, which wrap and are compared modulo their range.
 
 use core::fmt;
+use serde::{Deserialize, Serialize};
 
 /// A 24-bit packet sequence number. [`Psn::distance`] compares two of them modulo 2^24.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Psn(u32);
 
 impl Psn {
@@ -53,7 +54,7 @@ impl fmt::Display for Psn {
 }
 
 /// A 16-bit message sequence number (METH.MSN and METH.RQMSN), compared modulo 2^16.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug, Serialize, Deserialize)]
 pub struct Msn(pub u16);
 
 impl Msn {

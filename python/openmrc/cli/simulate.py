@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -79,6 +79,22 @@ def simulate(
             "--snaplen", help="Bytes kept of each packet captured. Default: all headers.", **_values.size()
         ),
     ] = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            "--checkpoint", metavar="FILE", help="Write the state of the run, now and then and at its end."
+        ),
+    ] = None,
+    every: Annotated[
+        float | None,
+        typer.Option(
+            "--every", help="Time between two checkpoints. Default: 10 minutes.", **_values.time(0.0)
+        ),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option("--resume", metavar="FILE", help="Go on from a checkpoint of the same scenario."),
+    ] = None,
     live: Annotated[
         bool,
         typer.Option("--live", help="Show goodput and queues of every plane while it runs, on a terminal."),
@@ -89,13 +105,18 @@ def simulate(
     """Run a fabric in virtual time: packet by packet with the transport that real endpoints run, or as flows.
 
     Prints completion times of messages, the goodput, and what the network did. Ctrl-C ends the run and prints
-    what is known so far.
+    what is known so far. A run with --checkpoint can go on from there with --resume, to the same end.
     """
     from openmrc import sim
     from openmrc.sim import results as results_module
     from openmrc.sim.text import notes
 
-    check_outputs([report, capture], [parquet, pictures])
+    check_outputs([report, capture, checkpoint], [parquet, pictures])
+    if every is not None and checkpoint is None:
+        raise ArgumentError("--every goes with --checkpoint FILE")
+    state: dict[str, Any] = {"checkpoint": checkpoint, "resume": resume}
+    if every is not None:
+        state["every_s"] = every
     if file is not None:
         options = {"--hosts": hosts, "--planes": planes, "--radix": radix, "--size": size}
         for name, value in options.items():
@@ -139,10 +160,10 @@ def simulate(
         from openmrc.cli._live import Live
 
         with contents_of(file), Live(terminal) as watch:
-            results = sim.run(scenario, watch=watch, capture=capture)
+            results = sim.run(scenario, watch=watch, capture=capture, **state)
     else:
         with contents_of(file), progress() as advance:
-            results = sim.run(scenario, advance, capture=capture)
+            results = sim.run(scenario, advance, capture=capture, **state)
     seconds = perf_counter() - began
     if json:
         _common.print_json({**results.to_dict(), "wall_seconds": seconds})

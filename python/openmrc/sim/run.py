@@ -5,6 +5,7 @@ from pathlib import Path
 
 from openmrc import _core
 from openmrc.errors import ArgumentError
+from openmrc.sim import checkpoints
 from openmrc.sim.check import check, located
 from openmrc.sim.custom import Congestion, PathSelector, named_by
 from openmrc.sim.pcapng import CaptureFile
@@ -38,6 +39,9 @@ def run(
     *,
     watch: Callable[[Progress, Callable[[], list[PlaneNow]]], object] | None = None,
     capture: Path | str | None = None,
+    checkpoint: Path | str | None = None,
+    every_s: float = checkpoints.EVERY_S,
+    resume: Path | str | None = None,
     path_selector: Callable[[Sequence[int], int], PathSelector] | None = None,
     congestion: Callable[[int, int, int], Congestion] | None = None,
 ) -> Results:
@@ -52,6 +56,12 @@ def run(
         watch: Called more often, with how far the run has come and a function that reads what the planes
             carry now, which looks at every port; none at flow level.
         capture: The file for the packets that ``scenario.record.capture`` asks for, in pcapng format.
+        checkpoint: The file for the state of the run, from which it can go on: written every ``every_s``, at
+            an interrupt and at the end. It is whole at any time. For the packet engine, without captures and
+            classes of your own.
+        every_s: Seconds of wall time between two checkpoints.
+        resume: The checkpoint to go on from, of the same scenario, written by the same build. The results are
+            those of a run without interruption.
         path_selector: A class of your own in place of MRC's EV states or UET's load balancing
             (:mod:`openmrc.sim.custom`); slower, and in one thread only. Default: the one that the
             scenario's transport names, if any.
@@ -61,19 +71,24 @@ def run(
         Exception: what a class of your own raises, as it is.
         ArgumentError: if the scenario cannot run: no such fabric, host or link, or more than memory holds. It
             names the field, and file and line if the scenario was read from a file.
-        FormatError: for a file of flows, naming the line.
-        OSError: if the capture cannot be written.
+        FormatError: for a file of flows, naming the line; for a checkpoint that is damaged or another run's.
+        OSError: if the capture or a checkpoint cannot be written, or one cannot be read.
     """
     if capture is not None and scenario.record.capture is None:
         raise ArgumentError("capture: the scenario's record does not say which links to listen to")
     checked = check(scenario)
     own = named_by(scenario)
     path_selector, congestion = path_selector or own.path_selector, congestion or own.congestion
+    in_python = path_selector is not None or congestion is not None
+    if checkpoint is not None or resume is not None:
+        checkpoints.require(scenario, is_own=in_python)
     try:
         simulation = _core.Simulation(checked, path_selector=path_selector, congestion=congestion)
     except ArgumentError as error:
         raise located(scenario, error) from None
-    in_python = path_selector is not None or congestion is not None
+    if resume is not None:
+        simulation.resume(Path(resume))
+    keeper = checkpoints.Keeper(simulation, Path(checkpoint), every_s) if checkpoint is not None else None
     step = _EVENTS_PER_STEP_IN_PYTHON if in_python else _EVENTS_PER_STEP
     if scenario.engine == "flow":
         step = _EVENTS_PER_STEP_OF_FLOWS
@@ -91,6 +106,8 @@ def run(
                 progress(simulation.progress())
             if watch is not None:
                 watch(simulation.progress(), simulation.planes)
+            if keeper is not None and more:
+                keeper.look()
     except KeyboardInterrupt:
         interrupted = True
     except BaseException:
@@ -99,4 +116,6 @@ def run(
         raise
     if file is not None:
         file.close()
+    if keeper is not None:
+        keeper.write()
     return Results.of(scenario, simulation, interrupted=interrupted)

@@ -1,9 +1,11 @@
 //! The engine that a scenario names.
 
+use std::path::Path;
+
 use openmrc_flow::FlowWorld;
 use openmrc_scenario::run::NetworkConfig;
 use openmrc_scenario::{Checked, Engine, EngineKind, Estimate, OwnParts, Progress, Results, ScenarioError};
-use openmrc_sim::{PlaneNow, Recorder};
+use openmrc_sim::{CheckpointError, PlaneNow, Recorder};
 use openmrc_workload::Connection;
 
 /// A run in the engine of its scenario. Only packets leave a record; without it no packet and no connection is asked for.
@@ -48,6 +50,22 @@ impl World {
         match self {
             World::Packets(world) => world.progress(),
             World::Flow(world) => world.progress(),
+        }
+    }
+
+    /// Writes a checkpoint of the run of the scenario with this number.
+    pub fn checkpoint(&self, path: &Path, scenario: u64) -> Result<(), CheckpointError> {
+        match self {
+            World::Packets(world) => world.checkpoint(path, scenario),
+            World::Flow(_) => Err(CheckpointError::Unsupported("a run of the flow engine")),
+        }
+    }
+
+    /// Goes on from a checkpoint.
+    pub fn resume(&mut self, path: &Path, scenario: u64) -> Result<(), CheckpointError> {
+        match self {
+            World::Packets(world) => world.resume(path, scenario),
+            World::Flow(_) => Err(CheckpointError::Unsupported("a run of the flow engine")),
         }
     }
 

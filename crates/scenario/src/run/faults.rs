@@ -1,5 +1,6 @@
 //! The schedule of faults: what breaks, when, and until when.
 
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 use rand::{RngExt, SeedableRng};
@@ -10,7 +11,7 @@ use openmrc_transport::{Span, Time};
 
 /// What a fault does to a target. Several may be on at once, also the same one twice: a target is down while any of them
 /// takes it down, packets and bits have to survive every loss, and the slowest rate and the smallest MTU count.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Effect {
     /// Nothing gets through; packets on the cable are lost.
     Down,
@@ -38,7 +39,7 @@ impl Effect {
 }
 
 /// What happens to a target.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Change {
     /// An effect begins.
     Begins(Effect),
@@ -64,7 +65,7 @@ impl Change {
 }
 
 /// What a fault hits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Target {
     /// A link, by its number in the fabric, in both directions. On a host's cable the NIC loses its carrier.
     Link(u32),

@@ -6,6 +6,7 @@ mod open_page;
 mod pages;
 mod sort;
 
+use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::ops::Range;
@@ -23,6 +24,7 @@ const MAX_WIDTH: u64 = 1 << 26;
 const MAX_SLOTS: usize = 1 << 12;
 
 /// An event beyond the last slot, ordered by time and then by arrival.
+#[derive(Serialize, Deserialize)]
 struct Loose {
     time: u64,
     order: u64,
@@ -50,6 +52,7 @@ impl Ord for Loose {
 /// Events by slot, node and time. Events of the same node and time come out in the order in which they went in.
 ///
 /// Neighbouring nodes form a group, and a slot has a page for each group. Events beyond the last slot wait in a heap.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Calendar {
     /// Width of a slot, picoseconds, and 2^64 over it.
     width: u64,
@@ -61,6 +64,8 @@ pub(crate) struct Calendar {
     /// The group of this slot whose page is opened next.
     group: usize,
     pages: Pages,
+    /// Empty between two slots, and so in a checkpoint.
+    #[serde(skip)]
     open: OpenPage,
     /// Events that the current node has scheduled for itself in this slot, in the order in which they happen. Of a host
     /// there are one or two.

@@ -1,5 +1,6 @@
 //! The pages of slots to come: one for each slot and group of nodes, made of blocks of events.
 
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 use crate::event::{Event, Kind};
@@ -30,6 +31,7 @@ impl Page {
 }
 
 /// All pages.
+#[derive(Serialize, Deserialize)]
 pub(super) struct Pages {
     /// Number of slots less one, with all bits below its highest one set.
     slot_mask: usize,

@@ -2,6 +2,7 @@
 //! (docs/spec/congestion.md, "Switch settings"). Where it is exact and where it approximates: docs/decisions.md, "Fast
 //! queues, and the order of events".
 
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 use openmrc_scenario::run::Overflow;
@@ -16,7 +17,7 @@ use crate::stats::Stats;
 /// The computed model. A port's queues are two times: when all data accepted will have left ([`Port::data_free`]), and
 /// when all control will have ([`Port::control_free`]). For packets that have left a queue and not arrived yet, the
 /// other end of the cable keeps the history of queues that were long enough to mark.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Computed {
     /// By [`Port::backlogs`].
     backlogs: Vec<VecDeque<Backlog>>,

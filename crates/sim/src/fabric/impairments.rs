@@ -1,6 +1,7 @@
 //! What faults do to ports, and which packets impaired ports lose.
 
 use openmrc_scenario::run::{Change, Effect, Encapsulation};
+use serde::{Deserialize, Serialize};
 
 use std::collections::HashMap;
 
@@ -9,6 +10,7 @@ use crate::event::Event;
 use crate::hash::chance;
 
 /// What faults do to a port now.
+#[derive(Serialize, Deserialize)]
 struct Impairment {
     /// The effects that are on, each as often as it has begun and not ended.
     effects: Vec<Effect>,
@@ -73,6 +75,7 @@ impl Impairment {
 }
 
 /// Impaired ports.
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Impairments {
     /// By port.
     ports: HashMap<u32, Impairment>,

@@ -29,6 +29,7 @@ pub(crate) use self::ports::Fate;
 use self::ports::{Ports, port_flag};
 use self::queued::Queued;
 use self::routing::{Failure, Routes};
+use crate::checkpoint::{CheckpointError, Reader, Writer};
 use crate::clock::Clock;
 use crate::event::{Event, Kind, flag};
 use crate::groups::Groups;
@@ -241,6 +242,27 @@ impl FabricState {
     /// A reaction of routing is due. Returns what the log is to say of it.
     pub fn reroute(&mut self, index: u32) -> Option<LogEvent> {
         self.routes.react(index)
+    }
+
+    // Checkpoints.
+
+    /// Writes all that changes.
+    pub fn save(&self, to: &mut Writer<'_>) -> Result<(), CheckpointError> {
+        to.put(&self.ports.list)?;
+        self.model.save(to)?;
+        self.routes.save(to)?;
+        to.put(&self.impairments)?;
+        to.put(&self.checks_arrivals)
+    }
+
+    /// Reads what [`FabricState::save`] has written.
+    pub fn load(&mut self, from: &mut Reader<'_>) -> Result<(), CheckpointError> {
+        from.replace(&mut self.ports.list)?;
+        self.model.load(from)?;
+        self.routes.load(from)?;
+        self.impairments = from.get()?;
+        self.checks_arrivals = from.get()?;
+        Ok(())
     }
 
     // For the loop of the world.

@@ -7,6 +7,7 @@ use super::computed::Computed;
 use super::layout::{Layout, UNCONNECTED};
 use super::ports::{Fate, Ports};
 use super::queued::Queued;
+use crate::checkpoint::{CheckpointError, Reader, Writer};
 use crate::clock::Clock;
 use crate::event::Event;
 use crate::long_queue::LongQueue;
@@ -28,6 +29,23 @@ impl PortModel {
         } else {
             PortModel::Computed(Computed::default())
         }
+    }
+
+    /// Writes what queues there are.
+    pub fn save(&self, to: &mut Writer<'_>) -> Result<(), CheckpointError> {
+        match self {
+            PortModel::Computed(model) => to.put(model),
+            PortModel::Queued(model) => model.save(to),
+        }
+    }
+
+    /// Reads what [`PortModel::save`] has written.
+    pub fn load(&mut self, from: &mut Reader<'_>) -> Result<(), CheckpointError> {
+        match self {
+            PortModel::Computed(model) => *model = from.get()?,
+            PortModel::Queued(model) => model.load(from)?,
+        }
+        Ok(())
     }
 
     /// Whether a packet's departure is known when it arrives. A switch then never schedules an event for itself.

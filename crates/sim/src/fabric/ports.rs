@@ -1,6 +1,7 @@
 //! Output ports of hosts and switches in one flat array, and what both port models do in the same way: marking,
 //! trimming, dropping.
 
+use serde::{Deserialize, Serialize};
 use std::ops::{Index, IndexMut};
 
 use openmrc_fabric::{End, Node};
@@ -32,7 +33,7 @@ pub(crate) mod port_flag {
 ///
 /// The times describe the queues of the computed port model, see [`Computed`](super::computed::Computed). The queued
 /// model only keeps `data_free` up to date.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[repr(align(64))]
 pub(crate) struct Port {
     /// When everything accepted will have left.

@@ -2,6 +2,7 @@
 //! come before it (PFC), or data that comes later may go before control (weighted scheduling). A packet costs two
 //! events a hop, its arrival and the end of its transmission. Nothing is approximated.
 
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 use openmrc_scenario::run::{NetworkConfig, Overflow, PfcConfig, Scheduling, SwitchConfig};
@@ -9,6 +10,7 @@ use openmrc_transport::PortSet;
 
 use super::layout::{Layout, UNCONNECTED};
 use super::ports::{Fate, Port, Ports, port_flag};
+use crate::checkpoint::{CheckpointError, Reader, Writer};
 use crate::clock::Clock;
 use crate::event::{Event, Kind, flag};
 use crate::stats::Stats;
@@ -20,6 +22,7 @@ const PAUSE_FRAME: u32 = 8 + 64 + 12;
 const ROUND: i64 = 16 * 1024;
 
 /// A packet that waits.
+#[derive(Serialize, Deserialize)]
 struct Waiting {
     event: Event,
     /// The port of this switch it came in by, or [`UNCONNECTED`] at a host.
@@ -27,7 +30,7 @@ struct Waiting {
 }
 
 /// An output port's queues.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct PortQueues {
     data: VecDeque<Waiting>,
     control: VecDeque<Waiting>,
@@ -46,7 +49,7 @@ struct PortQueues {
 }
 
 /// Bytes that came in by a port and are still in its switch's buffer (IEEE 802.1Qbb).
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
 struct Ingress {
     shared: u64,
     headroom: u64,
@@ -59,7 +62,7 @@ struct Ingress {
 }
 
 /// The shared buffer of a switch, bytes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 struct Buffer {
     size: u64,
     used: u64,
@@ -75,6 +78,20 @@ pub(crate) struct Queued {
 }
 
 impl Queued {
+    /// Writes the queues and buffers.
+    pub fn save(&self, to: &mut Writer<'_>) -> Result<(), CheckpointError> {
+        to.put(&self.ports)?;
+        to.put(&self.ingress)?;
+        to.put(&self.buffers)
+    }
+
+    /// Reads what [`Queued::save`] has written.
+    pub fn load(&mut self, from: &mut Reader<'_>) -> Result<(), CheckpointError> {
+        from.replace(&mut self.ports)?;
+        from.replace(&mut self.ingress)?;
+        from.replace(&mut self.buffers)
+    }
+
     /// Whether a network needs real queues, or asks for them.
     pub fn is_needed(config: &NetworkConfig, ports: &Ports) -> bool {
         Self::are_needed_for(config, &ports.settings.switch)

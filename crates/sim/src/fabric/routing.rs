@@ -1,6 +1,7 @@
 //! How a switch chooses a port for a packet, and how routing learns of ports that are down (docs/spec/baselines.md,
 //! "Routing").
 
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -10,12 +11,13 @@ use super::ports::Ports;
 use openmrc_scenario::run::{NetworkConfig, Routing, RoutingReaction};
 use openmrc_transport::random::mix;
 
+use crate::checkpoint::{CheckpointError, Reader, Writer};
 use crate::clock::Clock;
 use crate::event::{Event, Kind};
 use crate::record::LogEvent;
 
 /// Why routing avoids a port.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 pub(crate) enum Failure {
     /// It has no carrier.
     Carrier = 1,
@@ -24,7 +26,7 @@ pub(crate) enum Failure {
 }
 
 /// Ports that are avoided, with the [`Failure`]s for which they are, a bit each.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct Avoided(HashMap<u32, u8>);
 
 impl Avoided {
@@ -46,7 +48,7 @@ impl Avoided {
 }
 
 /// A step of routing's reaction to a port that has failed or has recovered.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 struct Reaction {
     port: u32,
     failure: Failure,
@@ -79,6 +81,17 @@ impl Routes {
             withdrawn: Avoided::default(),
             reactions: Vec::new(),
         }
+    }
+
+    /// Writes which ports are avoided, and the reactions to come.
+    pub fn save(&self, to: &mut Writer<'_>) -> Result<(), CheckpointError> {
+        to.put(&(&self.detected, &self.withdrawn, &self.reactions))
+    }
+
+    /// Reads what [`Routes::save`] has written.
+    pub fn load(&mut self, from: &mut Reader<'_>) -> Result<(), CheckpointError> {
+        (self.detected, self.withdrawn, self.reactions) = from.get()?;
+        Ok(())
     }
 
     /// The port by which a switch forwards a packet that came in by port `event.at`.

@@ -41,6 +41,11 @@ impl<T> ByHost<T> {
         self.list.get_mut(host.wrapping_sub(self.first) as usize)
     }
 
+    /// All values, to change them, with their hosts.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
+        (self.first..).zip(&mut self.list)
+    }
+
     /// All values.
     pub fn iter(&self) -> std::slice::Iter<'_, T> {
         self.list.iter()

@@ -219,6 +219,13 @@ impl Endpoints {
         }
     }
 
+    /// A queue pair between two hosts that was read from a checkpoint gets back what all queue pairs share.
+    pub(super) fn rejoin(&self, (here, there): (u32, u32), qp: &mut QueuePair) {
+        if let (Template::Mrc(template), QueuePair::Mrc(qp)) = (&self.template, qp) {
+            qp.rejoin(&self.profiles[self.fabric.turn(here, there) as usize], &template.cc);
+        }
+    }
+
     /// Bytes that a packet takes on the cable.
     #[inline]
     pub(super) fn wire_bytes(&self, packet: &Packet) -> u32 {

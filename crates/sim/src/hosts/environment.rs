@@ -1,5 +1,6 @@
 //! What a host's node sees of the simulation: memory, the fabric, and where completions go.
 
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 use openmrc_transport::node::{Buffers, MtuProgress, NodeHost, PeerId, QpId, ReceiveQueueEmpty, Route};
@@ -25,7 +26,7 @@ use crate::stats::Stats;
 pub(super) const ENDPOINT: u32 = 1 << 31;
 
 /// Messages to which something has happened in a call of a node. Kept for its memory.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(super) struct Completions {
     pub done: Vec<SendDone>,
     /// Messages that have arrived whole.

@@ -1,5 +1,6 @@
 //! One host: its node, and the events that are pending for it.
 
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 use prefetch_index::prefetch_index;
@@ -15,6 +16,7 @@ use crate::event::{Event, Kind};
 
 /// A host. What packets need comes first, as in [`Node`].
 #[repr(C)]
+#[derive(Serialize, Deserialize)]
 pub(super) struct SimHost {
     /// Time of its pending wake event; [`u64::MAX`] without one.
     pub wake_at: u64,

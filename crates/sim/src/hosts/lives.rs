@@ -1,15 +1,17 @@
 //! What ends of connections do beside messages, where the transport asks for it: those that were destroyed answer their
 //! peers for a while, and receivers post receives.
 
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
 use openmrc_scenario::LifeTotals;
 use openmrc_scenario::run::{LifeConfig, ReceivesConfig};
 
 use super::posts::End;
+use crate::checkpoint::{CheckpointError, Reader, Writer};
 
 /// A receiver's end of a connection.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 struct Receiver {
     /// Messages that have not arrived.
     left: u32,
@@ -44,6 +46,21 @@ impl Lives {
         };
         let lingering = if config.linger { vec![false; 2 * connections] } else { Vec::new() };
         Lives { config, receivers, lingering, at_host: HashMap::new() }
+    }
+
+    /// Writes what ends linger and which receives are posted.
+    pub fn save(&self, to: &mut Writer<'_>) -> Result<(), CheckpointError> {
+        to.put(&self.receivers)?;
+        to.put(&self.lingering)?;
+        to.put(&self.at_host)
+    }
+
+    /// Reads what [`Lives::save`] has written.
+    pub fn load(&mut self, from: &mut Reader<'_>) -> Result<(), CheckpointError> {
+        from.replace(&mut self.receivers)?;
+        from.replace(&mut self.lingering)?;
+        self.at_host = from.get()?;
+        Ok(())
     }
 
     // Lingering.

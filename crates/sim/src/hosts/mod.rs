@@ -46,6 +46,7 @@ pub(crate) use self::posts::Posts;
 use self::prefetch::Prefetcher;
 pub(crate) use self::probing::Probers;
 use self::receive_buffers::ReceiveBuffers;
+use crate::checkpoint::{CheckpointError, Reader, Writer};
 use crate::clock::Clock;
 use crate::event::{Event, Kind, flag};
 use crate::fabric::{CarrierChange, FabricState};
@@ -90,6 +91,37 @@ impl Hosts {
             completions: Completions::default(),
         };
         Hosts { hosts, common, prefetcher: Prefetcher::new(), probers: None }
+    }
+
+    /// Writes all that changes.
+    pub fn save(&self, to: &mut Writer<'_>) -> Result<(), CheckpointError> {
+        if self.probers.is_some() {
+            return Err(CheckpointError::Unsupported("what hosts probe"));
+        }
+        let Common { lives, buffers, endpoints: _, posts, packets, completions } = &self.common;
+        self.hosts.iter().try_for_each(|host| to.put(host))?;
+        buffers.iter().try_for_each(|buffer| to.put(buffer))?;
+        lives.save(to)?;
+        posts.save(to)?;
+        to.put(packets)?;
+        to.put(completions)
+    }
+
+    /// Reads what [`Hosts::save`] has written.
+    pub fn load(&mut self, from: &mut Reader<'_>) -> Result<(), CheckpointError> {
+        let Common { lives, buffers, endpoints, posts, packets, completions } = &mut self.common;
+        for (number, host) in self.hosts.iter_mut() {
+            *host = from.get()?;
+            host.node.rejoin(&endpoints.node, |peer, qp| endpoints.rejoin((number, peer), qp));
+        }
+        for (_, buffer) in buffers.iter_mut() {
+            *buffer = from.get()?;
+        }
+        lives.load(from)?;
+        posts.load(from)?;
+        *packets = from.get()?;
+        *completions = from.get()?;
+        Ok(())
     }
 
     /// Adds the counters of queue pairs that still exist.

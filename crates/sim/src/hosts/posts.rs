@@ -1,6 +1,7 @@
 //! Tasks and connections: when computations and messages are due, what waits for them, and when a connection can close.
 //! It knows nothing of queue pairs.
 
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -11,12 +12,13 @@ use openmrc_transport::node::Slot;
 use openmrc_transport::{Time, WorkRequest};
 use openmrc_workload::{Connection, Dependents, Task, Workload};
 
+use crate::checkpoint::{CheckpointError, Reader, Writer};
 use crate::clock::Clock;
 use crate::event::{Event, Kind, flag};
 use crate::memory::address_of;
 
 /// State of a task: a message, or a computation, which has no bytes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct MessageState {
     /// The connection; of a computation its host.
     pub connection: u32,
@@ -52,7 +54,7 @@ impl MessageState {
 
 /// An end of a connection: twice the connection's number, plus 1 for the responder's end. It is the context of the
 /// queue pair there.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 pub(super) struct End(pub u32);
 
 impl End {
@@ -101,7 +103,7 @@ pub(super) struct ConnectionState {
 }
 
 /// What a connection knows of its path MTU.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum PathMtu {
     /// It is taken for given, or proven.
     Good,
@@ -186,6 +188,27 @@ impl Posts {
         let slots = vec![NOT_MADE; 2 * connections.len()];
         let plan = Arc::new(Plan { dependents, computing_time, parts });
         Posts { messages, connections, slots, plan, finished: 0 }
+    }
+
+    /// Writes how far messages and connections have come.
+    pub fn save(&self, to: &mut Writer<'_>) -> Result<(), CheckpointError> {
+        to.put(&self.messages)?;
+        for ConnectionState { ends: _, left, mtu, waiting } in &self.connections {
+            to.put(&(left, mtu, waiting))?;
+        }
+        to.put(&self.slots)?;
+        to.put(&self.finished)
+    }
+
+    /// Reads what [`Posts::save`] has written.
+    pub fn load(&mut self, from: &mut Reader<'_>) -> Result<(), CheckpointError> {
+        from.replace(&mut self.messages)?;
+        for connection in &mut self.connections {
+            (connection.left, connection.mtu, connection.waiting) = from.get()?;
+        }
+        from.replace(&mut self.slots)?;
+        self.finished = from.get()?;
+        Ok(())
     }
 
     /// By connection: messages not finished.

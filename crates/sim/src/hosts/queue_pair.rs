@@ -6,8 +6,10 @@ use openmrc_transport::{
     Fatal, Host, MtuQuestion, PortSet, PostError, Readiness, Received, Time, Transmit, Transport, WorkRequest,
 };
 use openmrc_transport::{mrc, rocev2};
+use serde::{Deserialize, Serialize};
 
 /// A queue pair. A match costs less than an indirect call.
+#[derive(Serialize, Deserialize)]
 pub(super) enum QueuePair {
     Mrc(Box<mrc::QueuePair>),
     Rocev2(Box<rocev2::QueuePair>),

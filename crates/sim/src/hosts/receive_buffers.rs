@@ -4,9 +4,10 @@
 use openmrc_scenario::run::SoftwareHosts;
 use openmrc_transport::node::Buffers;
 use openmrc_transport::presets::software::{LEAST_PER_LOOK, PACKET_MEMORY};
+use serde::{Deserialize, Serialize};
 
 /// The receive buffer of a port.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
 struct PortBuffer {
     /// Bytes of memory in use: now, at the last look, and the most seen by a look since the node asked.
     queued: u64,
@@ -17,6 +18,7 @@ struct PortBuffer {
 }
 
 /// The receive buffers of a host.
+#[derive(Serialize, Deserialize)]
 pub(super) struct ReceiveBuffers {
     size: u64,
     picos_per_byte: u64,

@@ -2,9 +2,10 @@
 
 use openmrc_scenario::run::{Change, Target};
 use openmrc_transport::PortSet;
+use serde::{Deserialize, Serialize};
 
 /// Something that the log tells of.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub enum LogEvent {
     /// An entry of the schedule of faults.
     Fault(Target, Change),
@@ -69,7 +70,7 @@ impl LogEvent {
 }
 
 /// Losses and marks at a port.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PortCounters {
     /// Packets trimmed.
     pub trimmed: u64,
@@ -84,7 +85,7 @@ pub struct PortCounters {
 }
 
 /// Data packets of one connection over one path.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PathCounters {
     /// Sent.
     pub sent: u64,

@@ -22,6 +22,8 @@ use openmrc_scenario::run::RecordConfig;
 use openmrc_transport::Time;
 use openmrc_workload::Workload;
 
+use crate::checkpoint::{CheckpointError, Reader, Writer};
+
 pub use self::capture::{CaptureBuffer, Captured};
 use self::entries::MOST_ENTRIES;
 pub use self::entries::{LogEvent, PathCounters, PortCounters};
@@ -89,6 +91,25 @@ impl Recorder {
                 )
             })
             .collect()
+    }
+
+    /// Writes what has been recorded.
+    pub(crate) fn save(&self, to: &mut Writer<'_>) -> Result<(), CheckpointError> {
+        self.sampler.save(to)?;
+        to.put(&self.series)?;
+        to.put(&(&self.log, self.log_missed))?;
+        to.put(&self.ports)?;
+        to.put(&self.paths)
+    }
+
+    /// Reads what [`Recorder::save`] has written.
+    pub(crate) fn load(&mut self, from: &mut Reader<'_>) -> Result<(), CheckpointError> {
+        self.sampler.load(from)?;
+        self.series = from.get()?;
+        (self.log, self.log_missed) = from.get()?;
+        from.replace(&mut self.ports)?;
+        self.paths = from.get()?;
+        Ok(())
     }
 
     /// The group that the time series count a port in: by plane, layer of the cable, and direction (up is even).

@@ -2,9 +2,12 @@
 
 use openmrc_scenario::Totals;
 use openmrc_scenario::run::SeriesConfig;
+use serde::{Deserialize, Serialize};
+
+use crate::checkpoint::{CheckpointError, Reader, Writer};
 
 /// Samples, column by column. Counters count from the start of the run.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Default, Debug, Serialize, Deserialize)]
 pub struct Series {
     /// Time of each sample, picoseconds.
     pub time: Vec<u64>,
@@ -123,6 +126,17 @@ impl Sampler {
             link_ports,
             group_of_port: if config.is_some() { network.port_groups.to_vec() } else { Vec::new() },
         }
+    }
+
+    /// Writes when the next sample is due.
+    pub fn save(&self, to: &mut Writer<'_>) -> Result<(), CheckpointError> {
+        to.put(&(self.next, self.interval))
+    }
+
+    /// Reads what [`Sampler::save`] has written.
+    pub fn load(&mut self, from: &mut Reader<'_>) -> Result<(), CheckpointError> {
+        (self.next, self.interval) = from.get()?;
+        Ok(())
     }
 
     /// An empty series of the right widths.

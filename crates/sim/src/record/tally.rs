@@ -8,6 +8,7 @@ use openmrc_transport::{EvChange, EvEvent, Time};
 use super::capture::Ears;
 use super::entries::{LogEvent, MOST_ENTRIES, PathCounters, PortCounters};
 use super::series::Placed;
+use crate::checkpoint::{CheckpointError, Reader, Writer};
 use crate::event::{Event, flag};
 
 /// What one partition has noted.
@@ -51,6 +52,28 @@ impl Tally {
             paths: HashMap::new(),
             ears,
         }
+    }
+
+    /// Writes what it has noted.
+    pub fn save(&self, to: &mut Writer<'_>) -> Result<(), CheckpointError> {
+        if self.ears.is_some() {
+            return Err(CheckpointError::Unsupported("a capture of packets"));
+        }
+        to.put(&self.placed.by_pattern)?;
+        to.put(&self.placed.by_plane)?;
+        to.put(&(&self.log, self.log_missed))?;
+        to.put(&self.ports)?;
+        to.put(&self.paths)
+    }
+
+    /// Reads what [`Tally::save`] has written.
+    pub fn load(&mut self, from: &mut Reader<'_>) -> Result<(), CheckpointError> {
+        from.replace(&mut self.placed.by_pattern)?;
+        from.replace(&mut self.placed.by_plane)?;
+        (self.log, self.log_missed) = from.get()?;
+        from.replace(&mut self.ports)?;
+        self.paths = from.get()?;
+        Ok(())
     }
 
     /// A slot of the calendar begins. Log and capture are closed between slots only: within a slot their entries come

@@ -1,6 +1,8 @@
 //! What the tests share: small fabrics, a run that checks the laws every run must keep.
 #![allow(dead_code)]
 
+pub mod mixed;
+
 use openmrc_fabric::{Fabric, Sizing};
 use openmrc_scenario::run::NetworkConfig;
 use openmrc_scenario::{Engine, Results, Run};

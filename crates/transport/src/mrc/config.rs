@@ -1,5 +1,6 @@
 //! Configuration of a queue pair. All defaults are defined here, each with its source.
 
+use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -162,7 +163,7 @@ pub struct RequestorConfig {
 }
 
 /// When the congestion window lets a packet go (docs/spec/congestion.md, "Sending"; readings differ).
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub enum CanSend {
     /// While a full packet fits: inflight + MTU <= cwnd, as in the UEC specification.
     #[default]
@@ -214,7 +215,7 @@ impl Default for RequestorConfig {
 }
 
 /// The answer to a packet whose PSN lies beyond the window (docs/spec/transport.md, "Responder"; readings differ).
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub enum OutOfWindow {
     /// NACK PSN_OOR_WINDOW, at most one per round trip.
     #[default]
@@ -229,7 +230,7 @@ impl Named for OutOfWindow {
 }
 
 /// What the receiving side does where the specification leaves a choice.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ResponderOptions {
     /// The answer to a PSN beyond the window.
     pub out_of_window: OutOfWindow,
@@ -254,7 +255,7 @@ impl Default for ResponderOptions {
 }
 
 /// What becomes of SACKs that would be sent at once. In software a SACK costs a system call at each end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum SackBatching {
     /// They are sent at once.
     None,
@@ -266,7 +267,7 @@ pub enum SackBatching {
 }
 
 /// Limits of the receiving side, and the timing of its feedback.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ResponderConfig {
     /// First PSN expected.
     pub rq_psn: Psn,
@@ -326,7 +327,7 @@ pub struct QpConfig {
 }
 
 /// The capabilities on which something depends. There is no room for the others.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct UsedCapabilities {
     pub trim_nack: bool,
     pub dynamic_mpr: bool,
@@ -341,7 +342,7 @@ impl From<Capabilities> for UsedCapabilities {
 }
 
 /// The part of the configuration that both roles need after creation.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Settings {
     pub local_qp: u32,
     pub remote_qp: u32,

@@ -20,6 +20,7 @@ mod retries;
 mod shared;
 mod stats;
 
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 use openmrc_wire::{Body, Probe};
@@ -42,13 +43,14 @@ use crate::api::{
     Fatal, Host, MtuQuestion, PortSet, PostError, Pressure, Readiness, Received, SendStatus, Transmit,
     Transport, WorkRequest,
 };
-use crate::profile::{PathEntry, PathId};
+use crate::profile::{EvProfile, PathEntry, PathId};
 use crate::time::Time;
 use requestor::Requestor;
 use responder::Responder;
 use shared::{PeerIds, Shared};
 
 /// One end of an MRC connection. The memory of each role is allocated when the role is first needed.
+#[derive(Serialize, Deserialize)]
 pub struct QueuePair {
     shared: Shared,
     /// From RTS on.
@@ -57,6 +59,7 @@ pub struct QueuePair {
 }
 
 /// The responder is allocated when the first data packet or probe arrives: many queue pairs only send.
+#[derive(Serialize, Deserialize)]
 enum LazyResponder {
     Later(ResponderConfig),
     Made(Box<Responder>),
@@ -111,6 +114,15 @@ fn prefetch_lines<T>(whole: &T, inside: &Time) {
 }
 
 impl QueuePair {
+    /// A queue pair that was read from a checkpoint gets back what is not part of one: its paths' profile and the
+    /// parameters of its congestion control.
+    pub fn rejoin(&mut self, profile: &Arc<EvProfile>, cc: &CcProfile) {
+        self.shared.paths.rejoin(profile);
+        if let Some(requestor) = &mut self.requestor {
+            requestor.rejoin(cc);
+        }
+    }
+
     /// A queue pair in RTR: it receives. It can send after [`QueuePair::start_requestor`] has been called.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! State that both roles of a queue pair use: configuration, clock, error, ports, paths and counters.
 
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 use openmrc_wire::{Body, Mark, Packet, Probe, Psn, Sack, Timestamp, Write};
@@ -18,6 +19,7 @@ use crate::time::{Span, Time};
 const TURNS_PER_TARGET: u64 = 2;
 
 /// Round-trip times measured by the requestor.
+#[derive(Serialize, Deserialize)]
 pub(super) struct RttEstimate {
     pub smoothed: Span,
     pub shortest: Span,
@@ -37,7 +39,7 @@ impl RttEstimate {
 }
 
 /// The spdcid and dpdcid that a peer sends.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum PeerIds {
     /// None so far.
     Unknown,
@@ -48,6 +50,7 @@ pub(super) enum PeerIds {
 }
 
 /// State that requestor and responder share.
+#[derive(Serialize, Deserialize)]
 pub(super) struct Shared {
     pub config: Settings,
     /// The latest time seen. If the driver's clock steps back, this time stands still.

@@ -1,8 +1,10 @@
 //! Counters of one queue pair.
 
+use serde::{Deserialize, Serialize};
+
 /// Cases in which public readings of the specification differ, or a peer does not do what they say. A capture of a
 /// real peer settles them.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct PeerCounters {
     /// SACKs with a window of 0 although dynamic MPR is on.
     pub no_mpr: u16,
@@ -22,7 +24,7 @@ impl PeerCounters {
 }
 
 /// Counters of a queue pair. Error counters wrap at 2^32.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct Counters {
     /// Data packets sent, retransmissions included.
     pub data_packets: u64,

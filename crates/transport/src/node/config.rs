@@ -1,5 +1,7 @@
 //! Configuration of a node. Hardware and software differ in these settings and nowhere else.
 
+use std::sync::{Arc, LazyLock};
+
 use super::limits::RequestRates;
 use super::port_mask::PortMaskBase;
 use super::ports::PortTrust;
@@ -39,6 +41,13 @@ pub struct NodeConfig {
 }
 
 impl NodeConfig {
+    /// Stands for the settings of a node that was read from a checkpoint, until it has its own again.
+    pub(super) fn none() -> Arc<Self> {
+        static NONE: LazyLock<Arc<NodeConfig>> =
+            LazyLock::new(|| Arc::new(NodeConfig::hardware(PortSet::first(1), Span(1), PressureConfig::Off)));
+        Arc::clone(&NONE)
+    }
+
     /// A hardware NIC: queue pairs take turns packet by packet, and feedback does not wait for data.
     pub fn hardware(ports: PortSet, base_rtt: Span, pressure: PressureConfig) -> Self {
         NodeConfig {

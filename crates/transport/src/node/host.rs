@@ -1,6 +1,7 @@
 //! What a node asks of its driver.
 
 use openmrc_wire::Packet;
+use serde::{Deserialize, Serialize};
 
 use super::ids::{PeerId, QpId};
 use super::mtu_proof::MtuProgress;
@@ -90,6 +91,7 @@ pub trait NodeHost {
 }
 
 /// What queue pairs share with the others of their node while they call their host.
+#[derive(Serialize, Deserialize)]
 pub(super) struct Allowances {
     pub probe_budget: ProbeBudget,
     pub receive_waits: ReceiveWaits,

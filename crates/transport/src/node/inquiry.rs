@@ -4,6 +4,7 @@
 
 use crate::api::PortSet;
 use crate::time::{Span, Time};
+use serde::{Deserialize, Serialize};
 
 /// A silent port is taken for down once other answers have come to this many rounds. Requests and answers may be lost,
 /// and a flood of forged updates makes many inquiries: at 3 % loss each way one inquiry in 10^5 is wrong about a port,
@@ -29,6 +30,7 @@ const MAX_ASKED: usize = 64;
 const LIFETIME: Span = Span(Span::WIRE_TICK.0 * u16::MAX as u64);
 
 /// A request that was sent.
+#[derive(Serialize, Deserialize)]
 struct Asked {
     id: u16,
     port: u8,
@@ -69,6 +71,7 @@ pub(super) enum Answer {
 }
 
 /// The question which ports of one peer are up.
+#[derive(Serialize, Deserialize)]
 pub(super) struct Inquiry {
     /// Time that an answer may take.
     grace: Span,

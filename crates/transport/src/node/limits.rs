@@ -3,9 +3,10 @@
 
 use crate::random::mix;
 use crate::time::{Span, Time};
+use serde::{Deserialize, Serialize};
 
 /// Endpoint requests that are answered per second.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RequestRates {
     /// Of one node that no queue pair is connected to.
     pub unknown: u32,
@@ -29,7 +30,7 @@ const BURST: u64 = 64;
 const SOURCES: usize = 1024;
 
 /// A rate and what was used of it: the time at which the next request would come if all came at this rate.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct Bucket {
     next: Time,
 }
@@ -50,6 +51,7 @@ impl Bucket {
 }
 
 /// Requests of unknown nodes.
+#[derive(Serialize, Deserialize)]
 pub(super) struct UnknownNodes {
     rates: RequestRates,
     together: Bucket,

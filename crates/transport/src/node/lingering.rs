@@ -3,6 +3,7 @@
 
 use super::ids::Slot;
 use crate::time::{Span, Time};
+use serde::{Deserialize, Serialize};
 
 /// A destroyed queue pair answers for this number of timeouts, and for [`LEAST`] at least \[choice\].
 const TIMEOUTS: u64 = 16;
@@ -14,6 +15,7 @@ pub fn linger_time(timeout: Span) -> Span {
 }
 
 /// The queue pairs that linger.
+#[derive(Serialize, Deserialize)]
 pub(super) struct Lingering {
     /// When the first of them is removed.
     due: Time,

@@ -44,6 +44,7 @@ mod stats;
 mod table;
 mod timers;
 
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 use openmrc_wire::{Body, EndpointOp, Packet};
@@ -93,9 +94,11 @@ pub struct NodeTransmit {
 
 /// A node and its queue pairs. What packets need comes first: the cache lines behind it are seldom loaded.
 #[repr(C)]
+#[derive(Serialize, Deserialize)]
 pub struct Node<Q> {
     ready: ReadyRing,
     timers: Timers,
+    #[serde(skip, default = "NodeConfig::none")]
     config: Arc<NodeConfig>,
     allowances: Allowances,
     pressure: ReceivePressure,
@@ -129,6 +132,15 @@ impl<Q: Transport> Node<Q> {
             pressure: ReceivePressure::new(&config.pressure),
             allowances: Allowances { probe_budget: ProbeBudget::new(), receive_waits: ReceiveWaits::new() },
             stats: NodeStats::default(),
+        }
+    }
+
+    /// A node that was read from a checkpoint gets back what is not part of one: its settings. `rejoin` does the same
+    /// for each queue pair, which it gets with its peer.
+    pub fn rejoin(&mut self, config: &Arc<NodeConfig>, mut rejoin: impl FnMut(PeerId, &mut Q)) {
+        self.config = Arc::clone(config);
+        for (peer, qp) in self.table.queue_pairs() {
+            rejoin(peer, qp);
         }
     }
 

@@ -3,6 +3,7 @@
 //! and answers with a SACK that reflects the packet's entropy value. ICMP messages prove nothing: anybody can forge them.
 
 use openmrc_wire::{Body, Ev, Packet, Sack, Write};
+use serde::{Deserialize, Serialize};
 
 use super::ids::Slot;
 use crate::api::{MtuQuestion, PortSet, TrafficClass, Transmit};
@@ -16,7 +17,7 @@ const LONGEST_PAUSE: Span = Span::from_millis(160);
 const PATIENCE: Span = Span::from_secs(1);
 
 /// What a proof of the path MTU has shown.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct MtuProgress {
     /// Payload bytes of a packet of full size.
     pub path_mtu: u16,
@@ -46,6 +47,7 @@ impl MtuProgress {
 }
 
 /// A packet that was sent.
+#[derive(Serialize, Deserialize)]
 struct Sent {
     ev: Ev,
     port: u8,
@@ -55,6 +57,7 @@ struct Sent {
 }
 
 /// The proof of one queue pair.
+#[derive(Serialize, Deserialize)]
 struct MtuProof {
     slot: Slot,
     question: MtuQuestion,
@@ -202,6 +205,7 @@ fn answered<'a, 's>(sent: &'a [&'s Sent], sack: &Sack) -> &'a [&'s Sent] {
 }
 
 /// The proofs of a node.
+#[derive(Serialize, Deserialize)]
 pub(super) struct MtuProofs {
     /// When the first of them is to be looked at.
     due: Time,

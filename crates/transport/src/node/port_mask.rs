@@ -2,9 +2,10 @@
 //! bit 1 of the mask means the first one is not public, so both are understood.
 
 use crate::api::PortSet;
+use serde::{Deserialize, Serialize};
 
 /// The bit of a port status mask that means the first port.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub enum PortMaskBase {
     /// Bit 0.
     #[default]

@@ -1,6 +1,7 @@
 //! Ports of this node and of its peers, and the port status updates (docs/spec/transport.md, "Probes and port status").
 
 use openmrc_wire::EndpointOp;
+use serde::{Deserialize, Serialize};
 
 use super::host::NodeHost;
 use super::ids::PeerId;
@@ -18,7 +19,7 @@ use crate::time::{Span, Time};
 const MAX_TRANSMISSIONS: u8 = 8;
 
 /// A port status update that awaits its answer.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 struct Update {
     id: u16,
     begun: Time,
@@ -28,6 +29,7 @@ struct Update {
 }
 
 /// What this node knows about the ports of a peer.
+#[derive(Serialize, Deserialize)]
 struct Peer {
     id: PeerId,
     /// Number of queue pairs connected to it, plus one if the driver has added it.
@@ -59,7 +61,7 @@ impl Peer {
 }
 
 /// When a peer's port status update takes effect.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum PortTrust {
     /// At once, unless it leaves no plane: in a closed network, such as a simulated one, nobody forges updates.
     AtOnce,
@@ -68,6 +70,7 @@ pub enum PortTrust {
 }
 
 /// The ports of this node and of every peer.
+#[derive(Serialize, Deserialize)]
 pub(super) struct Ports {
     trust: PortTrust,
     mask_base: PortMaskBase,

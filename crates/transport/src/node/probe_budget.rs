@@ -4,6 +4,7 @@
 //! send little would probe more than they send.
 
 use crate::time::{Span, Time};
+use serde::{Deserialize, Serialize};
 
 /// One probe of a condemned path for this number of data packets sent ...
 const SHARE: u32 = 100;
@@ -12,7 +13,7 @@ const MAX_AT_ONCE: u32 = 8;
 /// A node that sends little may send one probe when this time has passed since one was refused \[choice\].
 const PATIENCE: Span = Span::from_millis(10);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct ProbeBudget {
     /// Data packets sent for which no probe was sent yet.
     packets: u32,

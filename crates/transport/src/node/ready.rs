@@ -1,11 +1,12 @@
 //! The queue pairs that are READY, served round robin (docs/spec/congestion.md, "QP scheduling").
 
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 use super::ids::Slot;
 
 /// READY queue pairs in the order of their turns.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct ReadyRing {
     /// The queue pair whose turn it is. It is not in `later`, so that a node with one sender does not touch the heap.
     first: Option<Slot>,

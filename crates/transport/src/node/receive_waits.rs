@@ -4,8 +4,10 @@
 use super::ids::Slot;
 use crate::api::NoReceive;
 use crate::time::{Span, Time};
+use serde::{Deserialize, Serialize};
 
 /// A queue pair that lets messages wait. One waits at a time: the next that is to complete.
+#[derive(Serialize, Deserialize)]
 struct Wait {
     slot: Slot,
     /// How long a message may wait.
@@ -15,6 +17,7 @@ struct Wait {
 }
 
 /// The waits of a node's queue pairs.
+#[derive(Serialize, Deserialize)]
 pub(super) struct ReceiveWaits {
     /// When the first message is refused.
     due: Time,

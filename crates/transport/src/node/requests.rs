@@ -2,6 +2,7 @@
 //! (docs/spec/transport.md, "Probes and port status").
 
 use openmrc_wire::{Body, ENDPOINT_QP, Eeth, EndpointOp, Erth, Packet, Psn, Timestamp};
+use serde::{Deserialize, Serialize};
 
 use super::host::NodeHost;
 use super::ids::PeerId;
@@ -23,6 +24,7 @@ pub(super) enum Question {
     PortStatus(u32),
 }
 
+#[derive(Serialize, Deserialize)]
 struct EvProbe {
     id: u16,
     peer: PeerId,
@@ -31,6 +33,7 @@ struct EvProbe {
 }
 
 /// Request ids and the outstanding EV probes.
+#[derive(Serialize, Deserialize)]
 pub(super) struct Requests {
     /// Number of the last request; its id follows from it.
     last: u16,

@@ -1,7 +1,9 @@
 //! Counters of a node.
 
+use serde::{Deserialize, Serialize};
+
 /// Counters of a node that belong to no single queue pair.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct NodeStats {
     /// Port status updates sent, repetitions included.
     pub port_updates_sent: u64,

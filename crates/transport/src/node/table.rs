@@ -3,6 +3,7 @@
 use super::ids::{PeerId, QpId, Slot};
 use super::timers::Scheduled;
 use crate::random::{Permutation, mix};
+use serde::{Deserialize, Serialize};
 
 /// How queue pair numbers are assigned. A number consists of a slot in the table and a generation, so that it is not
 /// reused soon: a late packet for a closed queue pair must not reach another one. With a key, a permutation of all
@@ -77,7 +78,7 @@ fn is_reserved(number: u32) -> bool {
 pub struct TableFull(pub u32);
 
 /// What the receive pressure keeps for each queue pair.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct Receiving {
     /// It has received data since the receive buffers were last checked.
     pub active: bool,
@@ -91,6 +92,7 @@ pub(super) struct Receiving {
 }
 
 /// One slot of the table.
+#[derive(Serialize, Deserialize)]
 pub(super) struct Entry<Q> {
     /// The queue pair, once it is connected.
     pub qp: Option<Q>,
@@ -119,6 +121,7 @@ impl<Q> Entry<Q> {
 
 /// Queue pairs by slot.
 #[repr(C)]
+#[derive(Serialize, Deserialize)]
 pub(super) struct Table<Q> {
     entries: Vec<Entry<Q>>,
     /// Free slots that were used before, oldest first.
@@ -205,6 +208,11 @@ impl<Q> Table<Q> {
     /// Every slot that is taken.
     pub fn iter(&self) -> impl Iterator<Item = (Slot, &Entry<Q>)> {
         self.entries.iter().enumerate().map(|(slot, entry)| (slot as Slot, entry)).filter(|(_, e)| e.used)
+    }
+
+    /// Every queue pair, with its peer.
+    pub fn queue_pairs(&mut self) -> impl Iterator<Item = (PeerId, &mut Q)> {
+        self.entries.iter_mut().filter_map(|entry| Some((entry.peer, entry.qp.as_mut()?)))
     }
 
     /// Number of slots, taken or free.

@@ -1,6 +1,7 @@
 //! Deadlines of a node's queue pairs. Moving a deadline later costs nothing: its old entry expires early, and the queue
 //! pair is asked again.
 
+use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -8,7 +9,7 @@ use super::ids::Slot;
 use crate::time::Time;
 
 /// The entries of a queue pair in the heap that count. Others expire without effect.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Scheduled {
     /// The earliest one.
     earliest: Time,
@@ -34,6 +35,7 @@ impl Scheduled {
 }
 
 /// A heap of deadlines; the table has a [`Scheduled`] for each queue pair.
+#[derive(Serialize, Deserialize)]
 pub(super) struct Timers {
     heap: BinaryHeap<Reverse<(Time, Slot)>>,
     /// The earliest deadline, cached because it is read after every packet.

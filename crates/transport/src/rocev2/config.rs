@@ -1,13 +1,14 @@
 //! Configuration of a RoCEv2 queue pair, and the defaults (docs/spec/baselines.md, "RoCEv2 RC").
 
 use openmrc_wire::Ev;
+use serde::{Deserialize, Serialize};
 
 use super::dcqcn::DcqcnParams;
 use crate::mrc::DEFAULT_PATH_MTU;
 use crate::time::Span;
 
 /// Packets that are retransmitted when one is missing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Recovery {
     /// The missing packet and all later ones.
     GoBackN,
@@ -16,7 +17,7 @@ pub enum Recovery {
 }
 
 /// Configuration of a queue pair.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct RcConfig {
     /// This queue pair's number.
     pub local_qp: u32,

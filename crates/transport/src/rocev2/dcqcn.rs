@@ -2,9 +2,10 @@
 //! reduces and that a timer and a byte counter raise.
 
 use crate::time::{Span, Time};
+use serde::{Deserialize, Serialize};
 
 /// Parameters; [`DcqcnParams::for_rate`] gives the published ones.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct DcqcnParams {
     /// Initial and largest rate, bits per second.
     pub line_rate_bps: u64,
@@ -49,7 +50,7 @@ impl DcqcnParams {
 }
 
 /// The rate of one queue pair.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Dcqcn {
     params: DcqcnParams,
     current: f64,

@@ -10,6 +10,7 @@ mod responder;
 mod sendq;
 
 use openmrc_wire::{Aeth, Body, Packet, Psn};
+use serde::{Deserialize, Serialize};
 
 pub use config::{RcConfig, Recovery};
 pub use dcqcn::DcqcnParams;
@@ -25,7 +26,7 @@ use responder::Responder;
 use sendq::SendQueue;
 
 /// Counters.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct RcStats {
     /// Data packets sent, retransmissions included.
     pub data_packets: u64,
@@ -40,6 +41,7 @@ pub struct RcStats {
 }
 
 /// One end of a RoCEv2 connection.
+#[derive(Serialize, Deserialize)]
 pub struct QueuePair {
     config: RcConfig,
     clock: Time,

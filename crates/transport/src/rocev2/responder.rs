@@ -1,6 +1,7 @@
 //! The responder of a RoCEv2 connection: accepts packets in PSN order, answers gaps with a NAK and ECN marks with a
 //! CNP.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 use openmrc_wire::{Aeth, Body, Psn, RcWrite};
@@ -21,6 +22,7 @@ pub(super) struct Answer {
     pub fatal: Option<Fatal>,
 }
 
+#[derive(Serialize, Deserialize)]
 pub(super) struct Responder {
     expected: u64,
     /// The gap at `expected` has been reported.

@@ -1,5 +1,6 @@
 //! The requestor's messages and the packets in flight, counted without wrap.
 
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 use openmrc_wire::{Body, Packet, Position, RcWrite};
@@ -9,7 +10,7 @@ use crate::api::{Payload, WorkRequest};
 use crate::seq::wire;
 
 /// A message posted.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Posted {
     wr: WorkRequest,
     /// Its first packet.
@@ -18,7 +19,7 @@ struct Posted {
 }
 
 /// Posted messages that are not completed, and how far their packets are.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(super) struct SendQueue {
     messages: VecDeque<Posted>,
     /// One past the last packet of the messages posted.

@@ -2,11 +2,12 @@
 
 use super::{Ack, Congestion, Penalty};
 use crate::time::Time;
+use serde::{Deserialize, Serialize};
 
 /// A fixed window. After the receiver has reduced it, it grows by one packet per round trip as soon as growth is
 /// allowed, so that the senders of one receiver reach equal shares. A drop reduces it by half of what was dropped: where
 /// it is larger than what the links and their queues hold, a few packets are dropped in a round trip, not the excess.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct FixedWindow {
     largest: f64,
     window: f64,

@@ -7,6 +7,7 @@ use super::{Ack, CcProfile, Congestion, Penalty};
 use crate::api::Pressure;
 use crate::mrc::config::{CanSend, PathModel, RequestorOptions};
 use crate::time::{Span, Time};
+use serde::{Deserialize, Serialize};
 
 /// Below this window, in bytes, every packet asks for feedback (docs/spec/congestion.md, "Sending").
 const ALWAYS_ASK_BELOW: f64 = 16.0 * 1024.0;
@@ -30,6 +31,7 @@ pub(in crate::mrc) struct Feedback {
 }
 
 /// The window of a requestor and its bytes in flight.
+#[derive(Serialize, Deserialize)]
 pub(in crate::mrc) struct Flow {
     window: Window,
     /// Bytes sent, not in the responder's counter, and not taken for lost. Rounding can make it slightly negative.
@@ -64,6 +66,11 @@ impl Flow {
             spacing: if may_space { Spacing::NONE } else { Spacing::OFF },
             not_before: Time::ZERO,
         }
+    }
+
+    /// After a checkpoint was read: the parameters of the controller.
+    pub fn rejoin(&mut self, profile: &CcProfile) {
+        self.window.controller.rejoin(profile);
     }
 
     /// Whether one more full packet may be sent.

@@ -11,6 +11,7 @@ mod spacing;
 mod swift;
 mod window;
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
@@ -121,17 +122,29 @@ impl CcProfile {
         match self {
             CcProfile::Nscc(params) => Controller::Nscc(Nscc::new(params)),
             CcProfile::FixedWindow(bytes) => Controller::Fixed(FixedWindow::new(*bytes, mtu)),
-            CcProfile::Swift(params) => Controller::Custom(Box::new(Swift::new(*params))),
+            CcProfile::Swift(params) => Controller::Swift(Box::new(Swift::new(*params))),
             CcProfile::Custom(make) => Controller::Custom((make.0)()),
         }
     }
 }
 
 /// The controller of one queue pair; the built-in ones without indirection.
+#[derive(Serialize, Deserialize)]
 enum Controller {
     Nscc(Nscc),
     Fixed(FixedWindow),
+    Swift(Box<Swift>),
+    #[serde(skip)]
     Custom(Box<dyn Congestion>),
+}
+
+impl Controller {
+    /// After a checkpoint was read: the parameters, where all queue pairs share them.
+    fn rejoin(&mut self, profile: &CcProfile) {
+        if let (Controller::Nscc(nscc), CcProfile::Nscc(params)) = (self, profile) {
+            nscc.rejoin(params);
+        }
+    }
 }
 
 macro_rules! each {
@@ -139,6 +152,7 @@ macro_rules! each {
         match $self {
             Controller::Nscc($c) => $e,
             Controller::Fixed($c) => $e,
+            Controller::Swift($c) => $e,
             Controller::Custom($c) => $e,
         }
     };

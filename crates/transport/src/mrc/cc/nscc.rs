@@ -4,7 +4,8 @@
 //! A window in bytes, updated by each SACK. Two signals, ECN and delay, select one of four actions. A third signal,
 //! trimming in a round trip that delivered little, sets the window to the delivered bytes at once (quick adapt).
 
-use std::sync::Arc;
+use serde::{Deserialize, Serialize};
+use std::sync::{Arc, LazyLock};
 
 use openmrc_wire::DATA_OVERHEAD;
 
@@ -84,11 +85,19 @@ impl NsccParams {
             adjust_bytes: 8 * mtu,
         }
     }
+
+    /// Stands for those of a controller that was read from a checkpoint, until [`Nscc::rejoin`].
+    fn none() -> Arc<Self> {
+        static NONE: LazyLock<Arc<NsccParams>> =
+            LazyLock::new(|| Arc::new(NsccParams::for_network(1, Span(1), 256, false)));
+        Arc::clone(&NONE)
+    }
 }
 
 /// State of NSCC for one queue pair.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Nscc {
+    #[serde(skip, default = "NsccParams::none")]
     params: Arc<NsccParams>,
     cwnd: f64,
     base_rtt: Span,
@@ -107,7 +116,7 @@ pub struct Nscc {
 }
 
 /// State of quick adapt.
-#[derive(Default, Debug)]
+#[derive(Default, Debug, Serialize, Deserialize)]
 struct QuickAdapt {
     /// End of the present period; zero until the clock has been started.
     ends: Time,
@@ -118,6 +127,11 @@ struct QuickAdapt {
 }
 
 impl Nscc {
+    /// After a checkpoint was read: the parameters that all queue pairs share.
+    pub(super) fn rejoin(&mut self, params: &Arc<NsccParams>) {
+        self.params = Arc::clone(params);
+    }
+
     /// The initial window is the largest one.
     pub fn new(params: &Arc<NsccParams>) -> Self {
         Nscc {

@@ -3,6 +3,7 @@
 
 use crate::random::mix;
 use crate::time::{Span, Time};
+use serde::{Deserialize, Serialize};
 
 /// Parts of a base RTT in which the time between packets is kept: a byte, for every queue pair has it.
 const PARTS: u8 = 8;
@@ -20,7 +21,7 @@ const STEP: f64 = 1.0 / 8.0;
 const STEP_AT_MOST: f64 = 0.35;
 
 /// Mean time from one packet to the next.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Spacing {
     /// Parts of a base RTT; zero while only the window limits the sender, [`Spacing::OFF`] if nothing else may.
     gap: u8,

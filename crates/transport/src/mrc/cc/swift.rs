@@ -7,9 +7,10 @@
 
 use super::{Ack, Congestion, Penalty};
 use crate::time::{Span, Time};
+use serde::{Deserialize, Serialize};
 
 /// Parameters; [`SwiftParams::for_network`] gives the defaults.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct SwiftParams {
     /// Nominal size of a full packet, bytes.
     pub mtu: u32,
@@ -61,7 +62,7 @@ impl SwiftParams {
 }
 
 /// Swift for one queue pair.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Swift {
     params: SwiftParams,
     cwnd: f64,

@@ -2,6 +2,7 @@
 //! changes it.
 
 use super::{CcProfile, Congestion, Controller};
+use serde::{Deserialize, Serialize};
 
 /// Why the window changes, apart from what the controller makes of round trips, marks and losses.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -37,6 +38,7 @@ fn whole(window: f64) -> u32 {
     window.ceil() as u32
 }
 
+#[derive(Serialize, Deserialize)]
 pub(super) struct Window {
     pub(super) controller: Controller,
     /// The window before the receiver's penalty, bytes; 0 if there is none.

@@ -7,6 +7,7 @@ use super::{Condemned, EvIndex, PLANE_STREAK, Paths};
 use crate::api::PortSet;
 use crate::mrc::config::QpConfig;
 use crate::time::{Span, Time};
+use serde::{Deserialize, Serialize};
 
 /// Losses and arrivals over which the share of lost packets of a plane is averaged, as a shift.
 const MEMORY: u32 = 6;
@@ -24,7 +25,7 @@ const fn share(percent: u32) -> u16 {
 }
 
 /// What is known of the losses of a plane.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
 struct PlaneLosses {
     /// Losses since the last arrival, and when the first of them was found.
     streak: u8,
@@ -35,6 +36,7 @@ struct PlaneLosses {
 
 /// What is known of the losses of all planes, and how many packets follow each other on one path. An array, so that a
 /// queue pair has one pointer to it.
+#[derive(Serialize, Deserialize)]
 pub(super) struct Losses {
     planes: [PlaneLosses; PortSet::MAX_PORTS],
     burst: u8,

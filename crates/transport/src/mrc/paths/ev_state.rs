@@ -9,6 +9,8 @@
 //! ```
 //! Marked: SACK m = SKIP_ONCE or NACK TRIMMED. Lost: an untrimmed loss, or SACK m = ALWAYS_SKIP.
 
+use serde::{Deserialize, Serialize};
+
 /// State of a path, as seen by a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EvState {
@@ -59,7 +61,7 @@ pub const fn next(state: EvState, input: EvInput) -> EvState {
 
 /// The record of a path, two bytes. Of a usable path there is nothing to probe: the back-off is the number of turns that it
 /// still misses after the next.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EvRecord {
     /// State (2 bits), consecutive answered probes (2 bits), probe back-off exponent (4 bits).
     bits: u8,

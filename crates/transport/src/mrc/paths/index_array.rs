@@ -1,10 +1,12 @@
 //! Arrays of path indices. An index takes one byte if there are at most 256 paths: a window of 1,024 packets has an
 //! entry per packet.
 
+use serde::{Deserialize, Serialize};
+
 /// A path's index in its queue pair.
 pub(in crate::mrc) type EvIndex = u16;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(in crate::mrc) enum IndexArray {
     Narrow(Box<[u8]>),
     Wide(Box<[u16]>),

@@ -20,6 +20,7 @@ mod probing;
 mod reverse;
 mod selector;
 
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 use openmrc_wire::{Ev, Packet};
@@ -67,7 +68,7 @@ fn over(index: EvIndex, planes: usize) -> usize {
 }
 
 /// A plane's share of the rotation.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 struct Plane {
     /// Order of its paths.
     order: Order,
@@ -96,6 +97,7 @@ pub(super) enum Condemned {
 }
 
 /// The number of condemned paths, and the trials of paths when too few are usable.
+#[derive(Serialize, Deserialize)]
 struct Condemnations {
     count: u16,
     /// If fewer paths in rotation are usable, a condemned path is tried again.
@@ -109,7 +111,9 @@ struct Condemnations {
     ever: bool,
 }
 
+#[derive(Serialize, Deserialize)]
 pub(super) struct Paths {
+    #[serde(skip, default = "EvProfile::none")]
     profile: Arc<EvProfile>,
     records: Box<[EvRecord]>,
     /// Indices in rotation: plane p owns slots p * slots .. (p + 1) * slots.
@@ -129,6 +133,7 @@ pub(super) struct Paths {
 }
 
 /// How the peer reflects entropy values. Counters stay at their largest value.
+#[derive(Serialize, Deserialize)]
 struct Reflection {
     /// How many bits are compared.
     bits: u8,
@@ -203,6 +208,11 @@ impl Paths {
 
     pub(super) fn len(&self) -> usize {
         self.records.len()
+    }
+
+    /// After a checkpoint was read: the profile that the paths are of.
+    pub(super) fn rejoin(&mut self, profile: &Arc<EvProfile>) {
+        self.profile = Arc::clone(profile);
     }
 
     /// The profile that its paths are of.

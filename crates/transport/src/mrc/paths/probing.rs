@@ -2,6 +2,7 @@
 //!
 //! The low bits of a probe's id are the index of its path, so that the SACK is matched without a table.
 
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 use openmrc_wire::Ev;
@@ -30,6 +31,7 @@ pub(in crate::mrc) const IDLE_RTTS: u64 = 24;
 const INDEX_BITS: u32 = 9;
 
 /// The schedule of probes of condemned paths.
+#[derive(Serialize, Deserialize)]
 pub(in crate::mrc) struct ConditionProbes {
     /// Time of the earliest probe of a condemned path.
     due: Time,

@@ -7,12 +7,13 @@ use super::{EvIndex, Paths};
 use crate::api::PortSet;
 use crate::random::mix;
 use crate::time::{Span, Time};
+use serde::{Deserialize, Serialize};
 
 /// A path that was not confirmed within this time is used only if no plane has a fresher one. Probes refresh one plane
 /// per round trip, so with data-centre round trips each of 16 planes is probed several times within this time.
 const STALE_AFTER: Span = Span::from_millis(20);
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 struct Reverse {
     index: EvIndex,
     /// Low and high half of the time of the last confirmation, in units of 2^20 ps (1 us), modulo 2^32; or
@@ -54,6 +55,7 @@ const NONE: EvIndex = EvIndex::MAX;
 /// In [`ReversePaths::heard_on`]: the last report without a fresh path was sent on that port.
 const USED: u8 = 1 << 7;
 
+#[derive(Serialize, Deserialize)]
 pub(in crate::mrc) struct ReversePaths {
     planes: Box<[Reverse]>,
     /// The next probe of a reverse path may be sent from this time and this number of received packets on.
@@ -68,7 +70,7 @@ pub(in crate::mrc) struct ReversePaths {
 }
 
 /// The last answer to a probe of the peer.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
 struct Answer {
     /// When it was sent, in units of 2^20 ps modulo 2^32; 0 if there was none.
     at: u32,

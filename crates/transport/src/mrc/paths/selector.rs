@@ -3,6 +3,7 @@
 //! A selector chooses among the paths of a plane; the plane is chosen before, so that planes carry equal load. Only a
 //! custom selector chooses both. Only MRC's EV states take a path out of use.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
@@ -64,7 +65,7 @@ pub enum LoadBalancing {
 }
 
 /// Consecutive packets on one path.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(in crate::mrc) struct Burst {
     /// Packets of a full burst.
     pub length: u8,
@@ -73,12 +74,14 @@ pub(in crate::mrc) struct Burst {
 }
 
 /// The selector of one queue pair, with its state.
+#[derive(Serialize, Deserialize)]
 pub(in crate::mrc) enum Selector {
     EvStates(Burst),
     Oblivious(u64),
     Reps(Box<Reps>),
     EvSkip,
     /// Boxed twice, so that the other variants stay small.
+    #[serde(skip)]
     Custom(Box<Box<dyn PathSelector>>),
 }
 
@@ -144,7 +147,7 @@ impl Selector {
 const RING: usize = 8;
 
 /// What REPS remembers of one plane.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
 struct Recycled {
     ring: [EvIndex; RING],
     /// Position of the next entry, and number of entries before it that are still unused.
@@ -156,6 +159,7 @@ struct Recycled {
 
 /// REPS. A loss without a NACK freezes a plane: until as many packets as the ring holds have arrived, only paths known
 /// to work are used.
+#[derive(Serialize, Deserialize)]
 pub(in crate::mrc) struct Reps {
     planes: Box<[Recycled]>,
     random: u64,

@@ -6,6 +6,7 @@ use super::Requestor;
 use crate::api::Host;
 use crate::mrc::shared::{RttEstimate, Shared};
 use crate::time::{Span, Time};
+use serde::{Deserialize, Serialize};
 
 /// The host is told after this many unanswered probes \[choice\]: single losses must not look like a dead peer.
 const PROBES: u8 = 4;
@@ -13,6 +14,7 @@ const PROBES: u8 = 4;
 const EVERY_PLANE_AFTER: u8 = 1;
 
 /// Since when nothing has come from the peer, and what was done about it.
+#[derive(Serialize, Deserialize)]
 pub(super) struct Keepalive {
     /// Silence of this length is followed by a probe.
     period: Span,

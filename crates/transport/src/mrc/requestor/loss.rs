@@ -13,7 +13,9 @@ use crate::mrc::paths::EvIndex;
 use crate::mrc::shared::Shared;
 use crate::seq::Seq;
 use crate::time::{Span, Time};
+use serde::{Deserialize, Serialize};
 
+#[derive(Serialize, Deserialize)]
 pub(super) struct LossDetector {
     /// Send time of the latest packet known to have arrived.
     newest: Stamp,

@@ -23,6 +23,7 @@ mod silence;
 mod start_probe;
 mod window;
 
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 use openmrc_wire::{Body, Packet, Psn, Timestamp, Write};
@@ -36,7 +37,7 @@ use self::sendq::{Part, SendQueue};
 use self::silence::Silence;
 use self::start_probe::StartProbe;
 use self::window::{Flight, Window};
-use super::cc::{Flow, NsccParams, nominal};
+use super::cc::{CcProfile, Flow, NsccParams, nominal};
 use super::config::{PSNS_PER_MPR, QpConfig, RequestorConfig};
 use super::paths::EvIndex;
 use super::shared::Shared;
@@ -47,6 +48,7 @@ use crate::api::{
 use crate::seq::{Seq, first_seq, wire};
 use crate::time::Time;
 
+#[derive(Serialize, Deserialize)]
 pub(super) struct Requestor {
     limits: Limits,
     sendq: SendQueue,
@@ -64,6 +66,7 @@ pub(super) struct Requestor {
 }
 
 /// The part of the configuration that is needed after creation.
+#[derive(Serialize, Deserialize)]
 struct Limits {
     /// PSNs in flight.
     window: u32,
@@ -94,6 +97,11 @@ impl Requestor {
             start_probe: StartProbe::new(config),
             limits: Limits { window, max_wimm, burst: config.paths.burst, obeys_penalties: options.dfc },
         }
+    }
+
+    /// After a checkpoint was read: the parameters of its congestion control.
+    pub fn rejoin(&mut self, cc: &CcProfile) {
+        self.flow.rejoin(cc);
     }
 
     /// Changes timeout and numbers of retries, from the next timeout on.

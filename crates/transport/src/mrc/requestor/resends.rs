@@ -3,9 +3,10 @@
 use super::send_times::Stamp;
 use crate::seq::Seq;
 use crate::time::Time;
+use serde::{Deserialize, Serialize};
 
 /// A retransmission, in six bytes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 struct Resend {
     /// Low bits of the PSN; the window is smaller than their range.
     seq: u16,
@@ -20,6 +21,7 @@ impl Resend {
 }
 
 /// Retransmissions in send order; a ring.
+#[derive(Serialize, Deserialize)]
 pub(super) struct Resends {
     ring: Box<[Resend]>,
     head: u32,

@@ -6,6 +6,7 @@
 
 use crate::seq::Seq;
 use crate::time::{Span, Time};
+use serde::{Deserialize, Serialize};
 
 /// Send times are kept in units of 2^17 ps (131 ns), modulo 2^32 (9 minutes).
 const STAMP_SHIFT: u32 = 17;
@@ -13,7 +14,7 @@ const STAMP_SHIFT: u32 = 17;
 const COARSEST: u8 = 4;
 
 /// A coarse send time with modular comparison.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(in crate::mrc) struct Stamp(pub u32);
 
 impl Stamp {
@@ -38,6 +39,7 @@ impl Stamp {
     }
 }
 
+#[derive(Serialize, Deserialize)]
 pub(super) struct SendTimes {
     /// A ring of the stamps of the groups. It has one more than the window needs, because a full window that begins
     /// within a group ends within another.

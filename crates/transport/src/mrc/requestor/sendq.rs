@@ -2,6 +2,7 @@
 //! the work queue in host memory.
 
 use openmrc_wire::{Msn, Position};
+use serde::{Deserialize, Serialize};
 
 use crate::api::{Payload, PostError, WorkRequest};
 use crate::seq::Seq;
@@ -9,7 +10,7 @@ use crate::seq::Seq;
 /// Longest message, bytes (ibverbs' limit).
 pub const MAX_MESSAGE: u32 = 1 << 31;
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 struct Message {
     handle: u64,
     remote_va: u64,
@@ -36,6 +37,7 @@ pub struct Part {
     pub solicited: bool,
 }
 
+#[derive(Serialize, Deserialize)]
 pub struct SendQueue {
     ring: Box<[Message]>,
     /// Numbers of messages, counted from zero: the oldest not completed, the one being sent, one past the newest.

@@ -9,6 +9,7 @@ use crate::mrc::paths::EvIndex;
 use crate::mrc::retries::RetrySchedule;
 use crate::mrc::shared::{RttEstimate, Shared};
 use crate::time::{Span, Time};
+use serde::{Deserialize, Serialize};
 
 /// Longest interval between unanswered probes.
 const LONGEST: Span = Span::from_secs(1);
@@ -35,6 +36,7 @@ pub(super) enum Attempt {
 }
 
 /// How long the peer has been silent, and what was sent to it meanwhile.
+#[derive(Serialize, Deserialize)]
 pub(super) struct Silence {
     timeout: Span,
     linear_cnt: u8,

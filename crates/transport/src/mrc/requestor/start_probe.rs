@@ -11,7 +11,9 @@ use crate::mrc::config::QpConfig;
 use crate::mrc::paths::ConditionProbes;
 use crate::mrc::shared::Shared;
 use crate::time::Time;
+use serde::{Deserialize, Serialize};
 
+#[derive(Serialize, Deserialize)]
 pub(super) enum StartProbe {
     /// To be sent after the first feedback, if more than this many packets are posted and not acknowledged: less than
     /// one bandwidth-delay product needs no congestion control.

@@ -3,6 +3,7 @@
 
 use openmrc_wire::Psn;
 use prefetch_index::prefetch_index;
+use serde::{Deserialize, Serialize};
 
 use super::resends::Resends;
 use super::send_times::{SendTimes, Stamp};
@@ -25,7 +26,7 @@ pub(super) enum Flight {
 }
 
 /// States of 64 packets, two bits each: Sent 00, Acked 10, Lost 01, Resent 11 (`done`, `again`).
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
 struct Flights {
     done: u64,
     again: u64,
@@ -39,6 +40,7 @@ pub(super) struct Outstanding {
     pub unacked: u64,
 }
 
+#[derive(Serialize, Deserialize)]
 pub(super) struct Window {
     /// Lowest PSN that is not known to have arrived.
     base: Seq,

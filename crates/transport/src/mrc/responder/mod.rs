@@ -4,6 +4,7 @@
 mod feedback;
 mod stash;
 
+use serde::{Deserialize, Serialize};
 use std::num::NonZeroU8;
 
 use openmrc_wire::{Aeth, Mark, NackReason, Packet, Position, Probe, Psn, Timestamp, Write};
@@ -18,7 +19,7 @@ use crate::seq::{Seq, expand, first_seq, wire};
 use crate::time::{Span, Time};
 
 /// The packet that a SACK answers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Trigger {
     psn: Psn,
     ev: openmrc_wire::Ev,
@@ -79,7 +80,7 @@ enum Answer {
 const ACKS_ALONE: u8 = 8;
 
 /// State of 64 PSNs of the window, three bits each.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
 struct Arrivals {
     /// The packet has arrived and does not end a message, or ends one and carries an immediate.
     low: u64,
@@ -123,6 +124,7 @@ impl Arrivals {
 }
 
 /// Feedback that is still to be sent.
+#[derive(Serialize, Deserialize)]
 struct PendingFeedback {
     ack_every_bytes: u32,
     ack_delay: Span,
@@ -146,7 +148,7 @@ struct PendingFeedback {
 
 /// Whether an answer is owed that is sent with the next data, and how many ACKs were sent so since the last SACK: one
 /// byte, as there is one for each queue pair.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
 struct WithData(u8);
 
 impl WithData {
@@ -178,6 +180,7 @@ impl WithData {
 }
 
 /// Flow control for the peer.
+#[derive(Serialize, Deserialize)]
 struct Granted {
     /// Advertised window, units of [`PSNS_PER_MPR`].
     mpr: u8,
@@ -197,6 +200,7 @@ const LEAST_COUNTED: u32 = 1024;
 
 /// Messages, as they complete in order. Neither MSN nor RQMSN of a packet is looked at: PSNs alone order messages, so
 /// it does not matter where a peer's counters start.
+#[derive(Serialize, Deserialize)]
 struct Messages {
     completed: u32,
     /// Low half of the last PSN, according to its DMA length, of the message that ended beyond the ring of arrivals
@@ -206,7 +210,7 @@ struct Messages {
 }
 
 /// What is known of the end of a message: one byte, as there is one for each queue pair.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
 struct Ends(u8);
 
 impl Ends {
@@ -233,7 +237,7 @@ impl Ends {
 }
 
 /// Data packets that were not accepted.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct Refused {
     pub duplicates: u32,
     pub beyond_window: u32,
@@ -245,6 +249,7 @@ fn units(time: Time) -> u32 {
     (time.0 >> 20) as u32
 }
 
+#[derive(Serialize, Deserialize)]
 pub(super) struct Responder {
     /// Lowest PSN that has not arrived.
     expected: Seq,

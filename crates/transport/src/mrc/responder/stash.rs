@@ -1,11 +1,12 @@
 //! Immediates that have arrived and are not delivered yet, in PSN order (docs/spec/transport.md, "Responder").
 
 use openmrc_wire::Msn;
+use serde::{Deserialize, Serialize};
 
 use crate::seq::Seq;
 
 /// An immediate and the DMA length of its packet.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub(super) struct StashedImm {
     pub seq: Seq,
     pub imm: u32,
@@ -14,6 +15,7 @@ pub(super) struct StashedImm {
 }
 
 /// A ring ordered by PSN. Its memory is allocated when the first immediate arrives.
+#[derive(Serialize, Deserialize)]
 pub(super) struct Stash {
     ring: Box<[StashedImm]>,
     head: u16,

@@ -10,6 +10,7 @@ use crate::mrc::PSNS_PER_MPR;
 use crate::node::ids::Slot;
 use crate::node::table::{Receiving, Table};
 use crate::time::{Span, Time};
+use serde::{Deserialize, Serialize};
 
 /// If fewer bytes than this arrive between two looks, no buffer fills.
 const TRICKLE: u64 = 64 << 10;
@@ -38,6 +39,7 @@ pub struct Buffers {
 }
 
 /// State of the receive buffers, and the resulting pressure.
+#[derive(Serialize, Deserialize)]
 pub(in crate::node) struct BufferWatch {
     interval: Span,
     next: Time,

@@ -7,6 +7,7 @@
 use crate::api::Pressure;
 use crate::node::table::Receiving;
 use crate::time::{Span, Time};
+use serde::{Deserialize, Serialize};
 
 /// Reduce slightly and do not grow: packets were trimmed. NACKs tell every sender which of its own packets were
 /// trimmed, and it reduces its window by them; a larger penalty here would count the same packets twice.
@@ -35,7 +36,7 @@ const HALF_IN_A_ROUND_TRIP: f64 = 64.0;
 const BELOW_FAIR: f64 = 0.9;
 
 /// Destination flow control of one node.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DestinationControl {
     period: Span,
     /// Bytes that the ports receive in a period.

@@ -9,6 +9,7 @@ mod last_hop;
 
 pub use buffers::Buffers;
 pub use last_hop::DestinationControl;
+use serde::{Deserialize, Serialize};
 
 use self::buffers::BufferWatch;
 use super::ids::Slot;
@@ -48,6 +49,7 @@ pub(super) struct Arrived {
 }
 
 /// State of the receive pressure of a node.
+#[derive(Serialize, Deserialize)]
 pub(super) enum ReceivePressure {
     Off,
     LastHop(DestinationControl),
