@@ -14,6 +14,9 @@ from typing import Any
 from figures import Figure, Repetition, needed
 from instruments import ROOT, Absent, NotMeasured
 
+_ENOUGH = 5
+"""Repetitions from which on a median says something about a bound."""
+
 
 def marks(section: str) -> tuple[str, str]:
     """The lines before and after the table of a section in the document."""
@@ -98,7 +101,8 @@ def markdown(outcomes: Sequence[Outcome], repetitions: Sequence[Repetition], whe
         else:
             cells = ["-", "-", _why_not(outcome.reason, absent=outcome.absent)]
         lines.append(f"| {figure.name} | {figure.target.text} | {' | '.join(cells)} |")
-    lines += ["", f"The measurements behind it, medians of {len(repetitions)} repetitions:", ""]
+    few = ", too few to prove a bound" if len(repetitions) < _ENOUGH else ""
+    lines += ["", f"The measurements behind it, medians of {len(repetitions)} repetitions{few}:", ""]
     lines += ["| measurement | |", "|---|---|"]
     for instrument in needed([outcome.figure for outcome in outcomes]):
         lines.append(f"| {instrument.name} | {_measured(instrument.name, repetitions)} |")

@@ -39,6 +39,15 @@ def test_a_figure_missing_once_is_not_measured():
     assert (outcome.values, outcome.reached, outcome.reason) == ([], None, "no such command")
 
 
+def test_fewer_than_five_repetitions_are_said_to_be_too_few():
+    def text(count):
+        repetitions = [repetition(8, 10)] * count
+        return report.markdown([report.evaluate(RATIO, repetitions)], repetitions, {})
+
+    assert "medians of 4 repetitions, too few to prove a bound:" in text(4)
+    assert "medians of 5 repetitions:" in text(5)
+
+
 def test_a_reference_of_zero_is_not_measured():
     outcome = report.evaluate(RATIO, [repetition(8, 0)])
     assert outcome.values == []

@@ -85,6 +85,16 @@ MEASURES = {
         "np.max(np.diff(reached)",
         test_published.test_the_worst_interval_and_even_shares_are_those_of_the_pattern,
     ),
+    "the last fifth is the whole run": (
+        "np.interp(times[-1] * 0.8, times, placed",
+        "np.interp(times[-1] * 0.0, times, placed",
+        test_published.test_the_late_goodput_is_that_of_the_last_fifth,
+    ),
+    "a trimmed packet is a pause": (
+        'totals["pauses"]',
+        'totals["trimmed_last_hop"]',
+        test_published.test_pauses_are_those_of_pfc,
+    ),
     "shares are always even": (
         "own.first_us / own.last_us",
         "own.last_us / own.last_us",

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from openmrc import sim
+from openmrc.cli import main
 from openmrc.errors import ArgumentError
 from openmrc.sim import published_page, reproduce, transports
 from openmrc.sim.measures import measures
@@ -27,6 +28,19 @@ def test_a_row_in_its_reduced_form_is_within_its_bounds(name: str) -> None:
         if not verdict.within
     }
     assert not wrong
+
+
+def test_a_row_is_named_with_its_letter_or_without() -> None:
+    assert [row.row for row in reproduce.rows(["p14", "P2"])] == ["P2", "P14A", "P14B", "P14C", "P14E"]
+    assert [row.row for row in reproduce.rows(["P14a"])] == ["P14A"]
+    with pytest.raises(ArgumentError, match="there is no row P14D"):
+        reproduce.rows(["P14D"])
+
+
+def test_what_is_kept_needs_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert main(["reproduce", "--only", "P2", "--keep", str(tmp_path / "file")]) == 2
+    assert "file: is no directory" in capsys.readouterr().err
 
 
 def claim(**fields: object) -> reproduce.Claim:
@@ -248,6 +262,30 @@ def test_the_worst_interval_and_even_shares_are_those_of_the_pattern() -> None:
     assert 0.85 < figures["worst1_gbps"] / figures["goodput1_gbps"] <= 1.0
     alone = figures["goodput1_gbps"]
     assert alone == pytest.approx(400 * 4096 / 4262, rel=0.03)
+
+
+def test_the_late_goodput_is_that_of_the_last_fifth() -> None:
+    # Two hosts send at first; when the second is done, a fifth of the first one's data is still to come.
+    flows = [[0, 8, 64 << 20, 0], [1, 9, 48 << 20, 0]]
+    results = run(traffic=[{"kind": "flows", "flows": flows}], record={"series": True})
+    second, first = results.completion_times_us()
+    assert second < 0.8 * first
+    figures = measures(results)
+    alone = (64 << 20) * 8e-3 / first
+    assert figures["late_gbps"] == pytest.approx(alone, rel=0.03)
+    assert figures["goodput_gbps"] == pytest.approx(alone * 112 / 64, rel=0.03)
+
+
+def test_pauses_are_those_of_pfc() -> None:
+    incast = [{"kind": "incast", "senders": [1, 2, 3, 4, 5, 6, 7], "receiver": 0, "bytes": 4 << 20}]
+
+    def pauses(transport: str) -> tuple[float, int]:
+        results = run(traffic=incast, transport=transport)
+        return measures(results)["pauses"], results.totals["trimmed_last_hop"]
+
+    lossless, trimming = pauses("rocev2:qps=1:dcqcn=false"), pauses("mrc")
+    assert lossless[0] > 0 == lossless[1]
+    assert trimming[0] == 0 < trimming[1]
 
 
 def test_a_setting_of_rocev2_that_does_not_exist_is_named() -> None:

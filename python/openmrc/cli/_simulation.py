@@ -125,7 +125,7 @@ def check_outputs(files: Sequence[Path | None] = (), directories: Sequence[Path 
     Directories are made; files are not touched.
 
     Raises:
-        ArgumentError: if two outputs have the same name, or a file's name is that of a directory.
+        ArgumentError: if two outputs have one name, or one is a directory instead of a file or the reverse.
         OSError: if an output cannot be written.
     """
     given = [path for path in (*files, *directories) if path is not None]
@@ -133,6 +133,8 @@ def check_outputs(files: Sequence[Path | None] = (), directories: Sequence[Path 
         if path.resolve() in [other.resolve() for other in given[:place]]:
             raise ArgumentError(f"{path}: two outputs have this name")
     for directory in filter(None, directories):
+        if directory.exists() and not directory.is_dir():
+            raise ArgumentError(f"{directory}: is no directory")
         directory.mkdir(parents=True, exist_ok=True)
         if not os.access(directory, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(directory))

@@ -17,7 +17,7 @@ def reproduce(
         list[str] | None,
         typer.Option(
             metavar="ROW",
-            help="Only this row, such as P4. May be repeated.",
+            help="Only this row, such as P4, or P14 for P14A to P14E. May be repeated.",
             autocompletion=_complete.rows,
         ),
     ] = None,
@@ -67,6 +67,7 @@ def reproduce(
     if json and markdown:
         raise typer.BadParameter("--json and --markdown: one of them")
     rows = published.rows(only or ())
+    check_outputs([], [keep])
     outcomes = []
     with progress() as advance:
         for row in rows:

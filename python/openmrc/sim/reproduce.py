@@ -280,7 +280,7 @@ class Outcome:
 
 
 def rows(only: Sequence[str] = ()) -> list[Row]:
-    """The published rows, all of them or the named ones.
+    """The published rows, all of them or the named ones; ``P14`` names ``P14A``, ``P14B`` and so on.
 
     Raises:
         ArgumentError: if there is no such row.
@@ -290,10 +290,14 @@ def rows(only: Sequence[str] = ()) -> list[Row]:
     for path in sorted(folder.glob("p*.yaml")):
         row = yamlfile.read(path, Row)
         found[row.row] = row
-    unknown = [name for name in only if name.upper() not in found]
+    named = {
+        each.upper(): {name for name in found if each.upper() in (name, name.rstrip("ABCDEF"))}
+        for each in only
+    }
+    unknown = [name for name, of_it in named.items() if not of_it]
     if unknown:
         raise ArgumentError(f"--only: there is no row {unknown[0]}; there are {', '.join(found)}")
-    return [row for name, row in found.items() if not only or name in {each.upper() for each in only}]
+    return [row for name, row in found.items() if not only or name in set().union(*named.values())]
 
 
 def reproduce(
