@@ -338,6 +338,10 @@ mod tests {
         assert!(!table.readable(2, key, base, 64));
         assert!(!table.readable(1, key ^ 1, base, 64));
         assert!(!table.readable(1, key, base, 65) && !table.readable(1, key, base - 1, 1));
+        assert!(table.source(1, key, base, 64).is_some());
+        assert!(table.source(2, key, base, 64).is_none());
+        assert!(table.source(1, key ^ 1, base, 64).is_none());
+        assert!(table.source(1, key, base, 65).is_none() && table.source(1, key, base - 1, 1).is_none());
     }
 
     #[test]

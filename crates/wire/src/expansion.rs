@@ -372,6 +372,9 @@ mod tests {
         let profile = [EvField::fixed(12, 0xABC), EvField::fixed(4, 0xD)];
         let out = expand(EvFormat::Structured, &[8, 16], &profile, &EvString::default()).unwrap();
         assert_eq!(out.structured(), Ev(0xBC00_0D00));
+        let one_bit = [EvField::fixed(7, 0), EvField::fixed(17, 0x1_0000)];
+        let out = expand(EvFormat::Structured, &[8, 16], &one_bit, &EvString::default()).unwrap();
+        assert_eq!(out.structured(), Ev(0));
         assert_eq!(
             check_fit(EvFormat::Structured, &[8, 16], &profile),
             Err(EvProfileError::TooWide { field: 0, width: 12, room: 8 })

@@ -394,6 +394,11 @@ mod tests {
         bytes[0] = 0x4F;
         assert_eq!(Ipv4::parse(&bytes), Err(DecodeError::BadIp("total length is below the header length")));
         bytes[0] = 0x45;
+        bytes[3] = 20; // nothing behind the header
+        assert!(Ipv4::parse(&bytes).is_ok());
+        bytes[3] = 19;
+        assert_eq!(Ipv4::parse(&bytes), Err(DecodeError::BadIp("total length is below the header length")));
+        bytes[3] = 40;
         bytes[6] = 0x20; // more fragments
         assert_eq!(Ipv4::parse(&bytes), Err(DecodeError::Fragment));
         bytes[6] = 0x00;

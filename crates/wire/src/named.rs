@@ -15,3 +15,17 @@ pub trait Named: Copy + PartialEq + Sized + 'static {
         Self::NAMES.iter().find(|(_, one)| *one == name).map(|(value, _)| *value)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ev::EvFormat;
+
+    #[test]
+    fn a_name_leads_to_its_value_and_back() {
+        for &(value, name) in EvFormat::NAMES {
+            assert_eq!((value.name(), EvFormat::named(name)), (name, Some(value)));
+        }
+        assert_eq!(EvFormat::named("another"), None);
+    }
+}

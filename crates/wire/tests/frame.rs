@@ -5,6 +5,7 @@ mod common;
 use common::{emit, layers, link_of, packet};
 use openmrc_wire::ip::{Ip, Ipv4, Ipv6};
 use openmrc_wire::link::Ethernet;
+use openmrc_wire::srh::Srh;
 use openmrc_wire::trim::{TrimError, trim};
 use openmrc_wire::{
     Aeth, Body, DecodeError, DscpClass, DscpMap, Ecn, Frame, FrameConfig, IcrcVerdict, Layers, LinkType, Msn,
@@ -306,6 +307,25 @@ fn a_tunnel_with_the_wrong_inner_header_is_neither_decoded_nor_trimmed() {
     assert_eq!(decode(&bytes, LinkType::Ip).error, Some(mismatch));
     let result = trim(&mut bytes, LinkType::Ip, ROCE_PORT, &DscpMap::DEFAULT, false);
     assert_eq!(result, Err(TrimError::Decode(mismatch)));
+}
+
+#[test]
+fn behind_an_srh_only_a_packet_in_a_packet_is_decoded() {
+    let mut layers = Layers::between([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 1).unwrap();
+    let Ip::V6(outer) =
+        Layers::between("fd00::1".parse().unwrap(), "5f00:0:1::".parse().unwrap(), 1).unwrap().ip
+    else {
+        unreachable!()
+    };
+    let segment = "5f00:0:2::".parse().unwrap();
+    let srh = Srh { next_header: 0, segments_left: 0, segments: 1, flags: 0, tag: 0, segment };
+    layers.outer = Some(Outer { ip: outer, srh: Some(srh) });
+    let mut bytes = emit(&layers, &Packet::new(1, Psn::new(0), Body::Ack(Aeth { syndrome: 0, msn: 0 })), &[]);
+    assert_eq!(decode(&bytes, LinkType::Ip).error, None);
+    bytes[40] = 6; // TCP
+    let frame = decode(&bytes, LinkType::Ip);
+    assert_eq!(frame.error, Some(DecodeError::NotUdp(6)));
+    assert!(frame.outer.is_some());
 }
 
 /// Layers over IPv6 with this code point, and an ACK.

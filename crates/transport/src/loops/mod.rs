@@ -146,4 +146,31 @@ mod tests {
         let next: Vec<_> = (375..379).filter_map(|n| probes.poll_send(n * 2_000_000)).collect();
         assert_eq!(next.iter().filter(|probe| probe.index == 4).count(), 2);
     }
+
+    #[test]
+    fn what_could_not_be_sent_and_what_is_foreign_is_told_and_counts_for_nothing() {
+        let mut probes = LoopProbes::new(&[0, 1], &PACE, 1_000_000_000);
+        assert_eq!(probes.next_close_ns(), None);
+        let first = probes.poll_send(1_000_000_000).expect("one is due");
+        let second = probes.poll_send(1_002_000_000).expect("one is due");
+        assert_eq!(probes.next_close_ns(), Some(1_750_000_000));
+        probes.unsend(first);
+        probes.receive(second);
+        probes.receive_foreign();
+        probes.receive_foreign();
+        let Totals { sent, unsent, received, foreign, .. } = probes.totals();
+        assert_eq!((sent, unsent, received, foreign), (1, 1, 1, 2));
+        let closed = probes.close(1_750_000_000).expect("the interval is over");
+        assert_eq!(closed.counts.iter().map(|count| count.sent).collect::<Vec<_>>(), [0, 1]);
+    }
+
+    #[test]
+    fn dropped_packets_make_the_open_interval_of_their_loops_unknown() {
+        let mut probes = LoopProbes::new(&[0, 1], &PACE, 0);
+        assert_eq!(sent(&mut probes, 0) + sent(&mut probes, 2_000_000), 2);
+        probes.forget([1].into_iter());
+        let closed = probes.close(750_000_000).expect("the interval is over");
+        assert_eq!(closed.counts.iter().map(|count| count.sent).collect::<Vec<_>>(), [1, 0]);
+        assert_eq!(probes.totals().unknown, 1);
+    }
 }

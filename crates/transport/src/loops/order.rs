@@ -133,6 +133,17 @@ mod tests {
     }
 
     #[test]
+    fn a_turn_goes_on_where_it_was_as_far_as_there_is_something() {
+        let mut turn = Turn::default();
+        turn.set([4, 5, 6].into_iter());
+        assert_eq!([turn.take(), turn.take()], [4, 5]);
+        turn.set([4, 5, 7].into_iter());
+        assert_eq!([turn.take(), turn.take(), turn.take()], [7, 4, 5]);
+        turn.set([8, 9].into_iter());
+        assert_eq!(turn.take(), 8);
+    }
+
+    #[test]
     fn suspects_may_become_fewer() {
         let mut order = Order::new(&[0, 1, 2, 3]);
         order.learn(&lost(4, &[1, 2, 3]));

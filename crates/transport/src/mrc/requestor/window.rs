@@ -385,6 +385,42 @@ mod tests {
         assert_eq!(w.remembered_path(40), Some(0));
         w.sent(Time(1 << 30), 200);
         assert_eq!([40, 41, 168].map(|seq| w.remembered_path(seq)), [None, Some(1), Some(200)]);
+        assert_eq!(w.remembered_path(169), None, "not sent yet");
+    }
+
+    #[test]
+    fn a_window_counts_what_is_lost_and_knows_its_bytes() {
+        let mut w = Window::new(128, 0, 256);
+        (0..4).for_each(|_| assert!(w.sent(Time(1 << 30), 0) < 4));
+        w.mark_lost(1);
+        w.mark_lost(2);
+        assert_eq!((w.lost, w.packets_in_flight), (2, 2));
+        w.mark_acked(1);
+        w.mark_acked(3);
+        assert_eq!((w.lost, w.packets_in_flight), (1, 1));
+        w.resent(Time(1 << 30), 2, 0);
+        assert_eq!((w.lost, w.packets_in_flight), (0, 2));
+        // Two bits and the number of a path for each packet at least.
+        for psns in [128, 1024] {
+            let bytes = Window::new(psns, 0, 256).heap_bytes();
+            assert!((psns as usize * 5 / 4..psns as usize * 8).contains(&bytes), "{psns}: {bytes}");
+        }
+    }
+
+    #[test]
+    fn no_more_is_sent_again_than_the_log_has_space_for() {
+        let mut w = Window::new(64, 0, 256);
+        (0..64).for_each(|seq| assert_eq!(w.sent(Time(1 << 30), 0), seq));
+        let resend = |w: &mut Window| {
+            w.mark_lost(63);
+            w.resent(Time(1 << 30), 63, 0);
+        };
+        let entries = (0..1000).take_while(|_| w.can_resend().then(|| resend(&mut w)).is_some()).count();
+        assert!((16..1000).contains(&entries), "{entries}");
+        w.pop_resend();
+        assert!(w.can_resend());
+        resend(&mut w);
+        assert!(!w.can_resend());
     }
 
     #[test]
