@@ -19,6 +19,7 @@ struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    static BYTES: Cell<usize> = const { Cell::new(0) };
 }
 
 // SAFETY: every call is forwarded unchanged to the system allocator; counting accesses a thread-local `Cell` without
@@ -26,10 +27,12 @@ thread_local! {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|n| n.set(n.get() + 1));
+        BYTES.with(|n| n.set(n.get().wrapping_add(layout.size())));
         // SAFETY: the caller's promises are passed on.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        BYTES.with(|n| n.set(n.get().wrapping_sub(layout.size())));
         // SAFETY: the caller's promises are passed on.
         unsafe { System.dealloc(pointer, layout) }
     }
@@ -86,7 +89,7 @@ struct Table {
 }
 
 impl Table {
-    fn new() -> Self {
+    fn configs() -> [QpConfig; 2] {
         let paths: Vec<_> = (0..32)
             .flat_map(|i| (0..4).map(move |port| PathEntry { ev: Ev(i << 8 | u32::from(port)), port }))
             .collect();
@@ -98,7 +101,11 @@ impl Table {
             path_mtu: 1024,
             ..QpConfig::new(local, remote, paths.clone(), Arc::clone(&cc))
         };
-        let qps = [(1, 2), (2, 1)].map(|(a, b)| QueuePair::new(Time::ZERO, &config(a, b)).unwrap());
+        [(1, 2), (2, 1)].map(|(a, b)| config(a, b))
+    }
+
+    fn new() -> Self {
+        let qps = Self::configs().map(|config| QueuePair::new(Time::ZERO, &config).unwrap());
         let sink = || Sink { out: Vec::with_capacity(1 << 16), completed: 0, received: 0 };
         Table { qps, sinks: [sink(), sink()], now: Time::ZERO, dice: Dice::new(5), posted: 0, dead: None }
     }
@@ -188,4 +195,20 @@ fn a_queue_pair_does_not_allocate_once_it_has_received() {
         table.sinks[0].completed
     );
     assert!(table.qps[0].stats().retransmits > 1000 && table.qps[0].stats().condemned > 10);
+}
+
+#[test]
+fn the_bytes_of_state_are_those_that_are_allocated() {
+    for keepalive in [false, true] {
+        for mut config in Table::configs() {
+            config.requestor.keepalive = keepalive.then_some(Span::from_millis(1));
+            let before = BYTES.with(Cell::get);
+            let mut qp = QueuePair::new(Time::ZERO, &config).unwrap();
+            // The responder is allocated when it is first used.
+            qp.set_advertised_mpr(8);
+            let allocated = BYTES.with(Cell::get).wrapping_sub(before);
+            let ring = config.requestor.max_send_wr * QueuePair::BYTES_PER_WORK_REQUEST;
+            assert_eq!(qp.state_bytes().0 + ring, size_of::<QueuePair>() + allocated);
+        }
+    }
 }

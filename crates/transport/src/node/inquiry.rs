@@ -294,4 +294,16 @@ mod tests {
     fn the_last_port_is_not_given_up_where_the_others_have_gone_meanwhile() {
         assert_eq!(outcome(PortSet::first(8), PortSet::one(0), [1, 2, 3, 4]), Step::Wait);
     }
+
+    #[test]
+    fn a_timestamp_is_reflected_if_it_lies_between_the_request_and_now() {
+        let (sent, tick) = (Time(1 << 50), Span::WIRE_TICK.0);
+        let is_reflected = |ticks: u16, age: u64| {
+            is_reflected(sent.wire_ticks().wrapping_add(ticks), sent, Time(sent.0 + age * tick))
+        };
+        assert!(is_reflected(0, 100) && is_reflected(50, 100) && is_reflected(101, 100));
+        assert!(!is_reflected(102, 100) && !is_reflected(u16::MAX, 100));
+        // Nothing is known of a time in which the clock of the wire went round.
+        assert!(!is_reflected(u16::MAX, 65_533) && is_reflected(u16::MAX, 65_535));
+    }
 }
