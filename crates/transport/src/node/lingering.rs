@@ -53,3 +53,29 @@ impl Lingering {
         self.until.iter().find(|&&(until, _)| until <= now).map(|&(_, slot)| slot)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_lingers_for_its_own_time() {
+        let mut lingering = Lingering::new();
+        assert_eq!((lingering.due(), lingering.over(Time(1 << 60))), (Time::NEVER, None));
+        lingering.begin(5, Time(30));
+        lingering.begin(7, Time(20));
+        assert_eq!(lingering.due(), Time(20));
+        assert_eq!([19, 20, 29].map(|now| lingering.over(Time(now))), [None, Some(7), Some(7)]);
+        lingering.forget(7);
+        assert_eq!((lingering.due(), lingering.over(Time(29))), (Time(30), None));
+        assert_eq!(lingering.over(Time(30)), Some(5));
+        lingering.begin(5, Time(40));
+        assert_eq!((lingering.due(), lingering.over(Time(39))), (Time(40), None));
+    }
+
+    #[test]
+    fn a_queue_pair_lingers_for_a_second_or_sixteen_timeouts() {
+        assert_eq!(linger_time(Span::from_millis(10)), Span::from_secs(1));
+        assert_eq!(linger_time(Span::from_millis(100)), Span::from_millis(1600));
+    }
+}

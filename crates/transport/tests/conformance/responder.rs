@@ -1,7 +1,7 @@
 //! What a responder answers.
 
 use openmrc_transport::mrc::{DEFAULT_PATH_MTU, OutOfWindow, QueuePair, SackBatching};
-use openmrc_transport::{Fatal, Received, Span, Time, Trim};
+use openmrc_transport::{Fatal, Received, Span, Time, Transport as _, Trim};
 use openmrc_wire::{Aeth, Body, Mark, Msn, NackReason, Packet, Position, Probe, Psn, Timestamp, Write};
 
 use super::bench::{Bench, aeths, config, is_trimmed, named, reasons, received, sacks, the_sack, write};
@@ -57,6 +57,21 @@ fn every_sack_of_a_report_names_exactly_the_packets_that_its_bits_mean() {
     let mut named = named(&answer);
     named.sort_unstable();
     assert_eq!(named, [3, 5, 66, 67, 130, 132, 300]);
+}
+
+#[test]
+fn what_lies_around_the_bitmap_of_the_trigger_is_named_too() {
+    // The bitmap of the trigger 300 begins with packet 245 and ends before 309.
+    for early in [[250, 309], [244, 309], [245, 308], [308, 310], [309, 372], [181, 244]] {
+        let mut bench = Bench::new(&config());
+        early.iter().for_each(|&psn| assert_eq!(bench.hear_packet(write(psn, 64)), [], "packet {psn}"));
+        let mut named = named(&bench.hear_packet(asking(write(300, 64))));
+        named.sort_unstable();
+        named.dedup();
+        let mut right = [early[0], early[1], 300];
+        right.sort_unstable();
+        assert_eq!(named, right);
+    }
 }
 
 #[test]
@@ -325,6 +340,12 @@ fn the_window_is_told_with_dynamic_mpr_only() {
         config.caps.dynamic_mpr = dynamic;
         let mut bench = Bench::new(&config);
         assert_eq!(the_sack(&bench.hear_packet(asking(write(0, 64)))).1.mpr, told);
+        // A smaller window that the application asks for, and one beyond what was agreed.
+        for (psn, wish) in [(1, 4), (2, 200)] {
+            bench.qp.set_advertised_mpr(wish);
+            let said = the_sack(&bench.hear_packet(asking(write(psn, 64)))).1.mpr;
+            assert_eq!(said, if dynamic { wish.min(8) } else { 0 });
+        }
     }
 }
 

@@ -328,4 +328,24 @@ mod tests {
         // It is forgotten, and does not come back when the stamps have gone round.
         assert!(!explains(&mut losses, 120, 109));
     }
+
+    #[test]
+    fn the_reorder_window_grows_at_once_and_shrinks_slowly_to_what_it_was() {
+        let micros = Span::from_micros;
+        for ordered in [true, false] {
+            let model = PathModel { ordered, ..PathModel::new(micros(10), true) };
+            let first = initial_window(&model);
+            assert_eq!(first, model.target_qdelay + if ordered { Span::ZERO } else { micros(10) });
+            let mut losses = LossDetector::new(Time(1 << 40), 0, &model);
+            losses.on_rtt_spread(Span::ZERO, &model);
+            assert_eq!(losses.window, first, "never below its beginning");
+            losses.on_rtt_spread(micros(400), &model);
+            let grown = micros(if ordered { 600 } else { 400 });
+            assert_eq!(losses.window, grown);
+            losses.on_rtt_spread(Span::ZERO, &model);
+            assert_eq!(losses.window, grown - (grown - first).over(256));
+            (0..256).for_each(|_| losses.on_rtt_spread(Span::ZERO, &model));
+            assert!(losses.window < first + (grown - first).over(2) && losses.window > first);
+        }
+    }
 }
