@@ -189,6 +189,17 @@ def test_baselines_on_the_same_faults(probed):
     assert min(voted, fitted) > 0, "the baselines find something at all"
 
 
+@pytest.mark.parametrize(
+    ("lost", "penalty", "share"),
+    [(5, 0.05, 0.5), (2, 0.05, 0.775 / 0.95), (0, 0.05, None), (6, 2, 0.0), (4, 2, None), (10, 0.05, 0.0)],
+)
+def test_netbouncer_takes_the_share_of_one_component_from_its_closed_form(lost, penalty, share):
+    """With a penalty above what was seen of it, a component is at one end or the other."""
+    link = Component(Kind.LINK, "link")
+    found = netbouncer([Observation(frozenset([link]), 10, lost)], penalty=penalty)
+    assert found == ({} if share is None else {link: pytest.approx(share)})
+
+
 def test_links_that_the_same_dead_paths_share_are_named_together_and_others_one_by_one():
     def path(*links):
         return SimpleNamespace(links=links)

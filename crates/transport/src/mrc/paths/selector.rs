@@ -237,6 +237,10 @@ mod tests {
         }
         reps.lost(0);
         let used: Vec<_> = (0..24).map(|_| reps.next(0)).collect();
-        assert!(used.iter().all(|i| i.is_some_and(|i| i >= 12)), "{used:?}");
+        assert_eq!(used, (0..3).flat_map(|_| 12..20).map(Some).collect::<Vec<_>>());
+        // As many have arrived as are kept: paths are explored again.
+        (40..48).for_each(|index| reps.acked(0, index));
+        let used: Vec<_> = (0..9).map(|_| reps.next(0)).collect();
+        assert_eq!(used, (40..48).map(Some).chain([None]).collect::<Vec<_>>());
     }
 }
