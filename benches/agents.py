@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,6 +36,8 @@ from openmrc.operate.tokens import agent_token
 SECRET = "a-token-of-the-benchmark-0123456789"
 PATHS = 64
 """Paths in use of each agent: to two peers, over different planes and T1s."""
+LEAST_AGENTS = 97
+"""Hosts under four T0s: each has peers under two others."""
 CLOCK = os.sysconf("SC_CLK_TCK")
 
 
@@ -261,8 +264,8 @@ async def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any
     secret.chmod(0o600)
     cpus = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, set(cpus[1:]) or set(cpus))
-    controller = Controller(directory, cpus[0], options.port)
     agents = Agents(Fabric.load(directory / "agents.yaml"), options.agents, options.port, options.heartbeat)
+    controller = Controller(directory, cpus[0], options.port)
     tasks = [asyncio.create_task(agents.run(agent)) for agent in agents.agents]
     found: dict[str, Any] = {"agents": options.agents, "heartbeat_s": options.heartbeat}
     try:
@@ -300,15 +303,32 @@ async def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any
     return found
 
 
+def within(kind: Callable[[str], Any], least: float, most: float) -> Callable[[str], Any]:
+    """Reads a number in a range."""
+
+    def read(text: str) -> Any:
+        with contextlib.suppress(ValueError):
+            if least <= (number := kind(text)) <= most:
+                return number
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from {least:g} to {most:g}")
+
+    return read
+
+
 def main() -> None:
     """Measures and prints JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--agents", type=int, default=1000)
-    parser.add_argument("--heartbeat", type=float, default=HEARTBEAT_S, help="seconds between two reports")
-    parser.add_argument("--quiet", type=float, default=30.0, help="seconds of the quiet part")
-    parser.add_argument("--burst", type=float, default=60.0, help="seconds of the bursts")
-    parser.add_argument("--events", type=float, default=10_000.0, help="events a second in the bursts")
-    parser.add_argument("--port", type=int, default=18600)
+    seconds = within(float, 0.1, 86_400)
+    parser.add_argument("--agents", type=within(int, LEAST_AGENTS, 2048), default=1000)
+    parser.add_argument(
+        "--heartbeat", type=within(float, 0.1, 60), default=HEARTBEAT_S, help="seconds between two reports"
+    )
+    parser.add_argument("--quiet", type=seconds, default=30.0, help="seconds of the quiet part")
+    parser.add_argument("--burst", type=seconds, default=60.0, help="seconds of the bursts")
+    parser.add_argument(
+        "--events", type=within(float, 1, 1e6), default=10_000.0, help="events a second in the bursts"
+    )
+    parser.add_argument("--port", type=within(int, 1, 65535), default=18600)
     options = parser.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
@@ -318,4 +338,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        sys.exit(130)
