@@ -113,6 +113,27 @@ def test_steps_are_slower_by_no_more_than_the_packets_say(planes, failed):
     assert 0.88 * taken < measured < 1.01 * taken
 
 
+def test_steps_of_the_largest_job_are_slower_as_its_flows_are():
+    def time_us(*targets):
+        faults = [{"kind": "down", "at_us": 0, "targets": targets}] if targets else []
+        scenario = {
+            "engine": "flow",
+            "topology": {"hosts": 131072, "planes": 8, "radix": 512},
+            "traffic": [{"kind": "permutation", "bytes": 64 << 20}],
+            "faults": faults,
+        }
+        return sim.run(sim.Scenario.model_validate(scenario)).summary().last_us
+
+    whole = time_us()
+    for lost, targets in (
+        (1 / 8, ["h0:p0"]),
+        (1 / 4, ["h0:p0", "h0:p1"]),
+        (1 / 2048, ["p0/t0-0:up0--p0/t1-0"]),
+    ):
+        taken = float(slowdown(np.array(1 - lost), 1.0))
+        assert time_us(*targets) / whole == pytest.approx(taken, rel=0.02)
+
+
 EFFECTS = st.builds(
     lambda times, speeds, stops: Effect(
         [Interruption(t * 3600.0, Cause(c), h, t * 3600.0 + b) for t, c, h, b in sorted(stops)],
