@@ -350,10 +350,10 @@ fn times_of_faults(schedule: &[FaultEvent], fabric: &Fabric, timing: &Timing) ->
     for index in order {
         let FaultEvent { at, target, change } = schedule[index];
         let ends_at_host = match target {
-            Target::Link(number) | Target::Upward(number) | Target::Downward(number) => {
-                fabric.link(number).is_some_and(|link| link.layer == 0)
-            }
             Target::Switch(number) => fabric.switch_at(number).is_some_and(|switch| switch.tier == 0),
+            of_link => {
+                of_link.link().and_then(|number| fabric.link(number)).is_some_and(|link| link.layer == 0)
+            }
         };
         times[index] = at.0;
         match change {

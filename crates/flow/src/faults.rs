@@ -68,13 +68,11 @@ impl PlaneFaults {
 /// The links that a fault changes.
 pub(crate) fn links_of(fabric: &Fabric, fault: &FaultEvent) -> Vec<Link> {
     match fault.target {
-        // A direction can only lose packets, which this engine refuses.
-        Target::Link(number) | Target::Upward(number) | Target::Downward(number) => {
-            fabric.link(number).into_iter().collect()
-        }
         Target::Switch(number) => fabric.switch_at(number).map_or_else(Vec::new, |switch| {
             let ports = fabric.downlinks(switch.tier) + fabric.uplinks(switch.tier);
             (0..ports).filter_map(|port| fabric.link_at(switch, port)).collect()
         }),
+        // A direction can only lose packets, which this engine refuses.
+        of_link => of_link.link().and_then(|number| fabric.link(number)).into_iter().collect(),
     }
 }

@@ -10,10 +10,8 @@ use crate::run::Target;
 /// # Errors
 /// If there is no such link.
 pub fn link_number(fabric: &Fabric, name: &str) -> Result<u32, ScenarioError> {
-    match target(fabric, name)? {
-        Target::Link(link) | Target::Upward(link) | Target::Downward(link) => Ok(link),
-        Target::Switch(_) => Err(ScenarioError::new(format!("{name} is a switch; name a link"))),
-    }
+    let switch = || ScenarioError::new(format!("{name} is a switch; name a link"));
+    target(fabric, name)?.link().ok_or_else(switch)
 }
 
 /// The numbers of links, each named once.
@@ -83,11 +81,11 @@ impl Named {
     /// Whether they are cables of hosts.
     pub(crate) fn are_host_links(self, fabric: &Fabric) -> bool {
         match self {
-            Named::One(Target::Link(number) | Target::Upward(number) | Target::Downward(number)) => {
-                fabric.link(number).is_some_and(|link| link.layer == 0)
+            Named::One(target) => {
+                target.link().and_then(|number| fabric.link(number)).is_some_and(|link| link.layer == 0)
             }
             Named::Links(_, to) => to == 1,
-            Named::One(Target::Switch(_)) | Named::Switches => false,
+            Named::Switches => false,
         }
     }
 }

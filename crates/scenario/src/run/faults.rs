@@ -77,6 +77,16 @@ pub enum Target {
     Switch(u32),
 }
 
+impl Target {
+    /// The number of the link that it is, or is a direction of; none of a switch.
+    pub const fn link(self) -> Option<u32> {
+        match self {
+            Target::Link(link) | Target::Upward(link) | Target::Downward(link) => Some(link),
+            Target::Switch(_) => None,
+        }
+    }
+}
+
 /// One entry of the schedule.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct FaultEvent {
@@ -119,8 +129,8 @@ pub enum FaultError {
 pub fn check(faults: &[FaultEvent], fabric: &Fabric) -> Result<(), FaultError> {
     for (index, fault) in faults.iter().enumerate() {
         let exists = match fault.target {
-            Target::Link(link) | Target::Upward(link) | Target::Downward(link) => link < fabric.links(),
             Target::Switch(switch) => switch < fabric.switches(),
+            of_link => of_link.link().is_some_and(|link| link < fabric.links()),
         };
         if !exists {
             let (links, switches) = (fabric.links(), fabric.switches());
