@@ -77,6 +77,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "job": (
         "openmrc job --gpus 16384 --days 54",
         "openmrc job llama3-405b.yaml --what-if --report job.html",
+        "openmrc job --gpus 1024 --days 1 --flows",
         "openmrc job --fabric lab.yaml --what-if",
         "openmrc job --gpus 1024 --networks mrc --write-failures failures.csv",
         "openmrc job --gpus 1024 --networks mrc --failures failures.csv",

@@ -46,6 +46,14 @@ def job(
     seeds: Annotated[
         int, typer.Option(min=1, help="Draws of failures, with the job's seed and the following ones.")
     ] = 8,
+    flows: Annotated[
+        bool,
+        typer.Option(
+            "--flows",
+            help="Simulate at flow level, at full size, how much longer messages take with lost ports, in"
+            " place of the ratio of bandwidth.",
+        ),
+    ] = False,
     sensitivity: Annotated[
         bool,
         typer.Option("--sensitivity", help="Also with other rates, as published by others."),
@@ -88,11 +96,13 @@ def job(
             "--failures: a log has no rates and one network: it goes without --sensitivity, --what-if and"
             " --write-failures"
         )
+    if flows and (fabric or sensitivity or what_if):
+        raise ArgumentError("--flows goes without --fabric, --sensitivity and --what-if")
     built = _built(fabric) if fabric else None
     described = _described(file, gpus, days, networks, built)
     log = jobs.read_log(failures) if failures else None
     with progress("runs") as advance:
-        study = jobs.study(described, seeds, advance, log)
+        study = jobs.study(described, seeds, advance, log, flows=flows)
     with progress("changed jobs") as advance:
         rates = jobs.compare(jobs.sensitivity(described), seeds, advance) if sensitivity else {}
         changes = jobs.compare(jobs.what_if(described), seeds, advance) if what_if else {}

@@ -1,6 +1,7 @@
 """What failures do to a job on a network: when it is interrupted, stands still or is slower."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -64,8 +65,23 @@ class _Layer:
     """Of its bandwidth, that the slowest rank has."""
 
 
-def effect(job: Job, network: Network, shape: Shape, failures: Failures, seed: int) -> Effect:
-    """What these failures do."""
+Factors = Callable[[Floats], Floats]
+"""By which factor messages take longer, from the ports that the worst NIC has lost at each time."""
+
+
+def effect(
+    job: Job, network: Network, shape: Shape, failures: Failures, seed: int, factors: Factors | None = None
+) -> Effect:
+    """What these failures do.
+
+    Args:
+        job: The job.
+        network: Its network.
+        shape: The network's parts.
+        failures: Of those parts.
+        seed: Of reaction times.
+        factors: How much longer messages take with lost ports; the ratio of bandwidth if left out.
+    """
     until = job.days * DAY
     nics = _at_nics(job, network, shape, failures)
     fabric = _in_fabric(network, shape, failures, np.random.default_rng([seed, 100]))
@@ -75,6 +91,8 @@ def effect(job: Job, network: Network, shape: Shape, failures: Failures, seed: i
     times = common(functions, until)
     waits_nic, waits_fabric, of_nic, of_fabric, is_broken = (each.at(times) for each in functions)
     still = waits_nic + waits_fabric > 0
+    if factors is not None:
+        of_nic = 1 / factors((1 - of_nic) * shape.planes)
     speed = np.where(still, 0.0, 1 / slowdown(np.minimum(of_nic, of_fabric), job.step.exposed))
     at_nics = np.where(still, waits_nic > 0, of_nic <= of_fabric)
     cause = np.where(is_broken > 0, Cause.SWITCHES, np.where(at_nics, Cause.NIC_LINKS, Cause.FABRIC_LINKS))

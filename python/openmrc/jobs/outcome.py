@@ -8,7 +8,7 @@ from enum import IntEnum
 import numpy as np
 
 from openmrc.jobs.draw import DAY, Floats, draw
-from openmrc.jobs.effect import Cause, Effect, Interruption, effect, interruptions_per_s
+from openmrc.jobs.effect import Cause, Effect, Factors, Interruption, effect, interruptions_per_s
 from openmrc.jobs.job import Job
 from openmrc.jobs.log import Log
 from openmrc.jobs.network import Network, Shape
@@ -78,13 +78,20 @@ def interval_s(job: Job, network: Network, shape: Shape) -> float:
     return max(_LEAST_INTERVAL_S, math.sqrt(2 * job.checkpoint.pause_s * mean))
 
 
-def run(job: Job, network: Network, seed: int, log: Log | None = None) -> Outcome:
-    """One run of a job on a network, with the failures of this seed or of a log.
+def run(
+    job: Job, network: Network, seed: int, log: Log | None = None, factors: Factors | None = None
+) -> Outcome:
+    """One run of a job on a network.
 
-    With a log the seed still decides how long traffic takes to leave a failed link between switches.
+    Args:
+        job: The job.
+        network: One of its networks.
+        seed: Of the failures; with a log, of how long traffic takes to leave a failed link between switches.
+        log: Failures in place of drawn ones.
+        factors: How much longer messages take with lost ports, in place of the ratio of bandwidth.
     """
     shape, failures = draw(job, network, seed) if log is None else log.failures(job, network)
-    return account(job, effect(job, network, shape, failures, seed), interval_s(job, network, shape))
+    return account(job, effect(job, network, shape, failures, seed, factors), interval_s(job, network, shape))
 
 
 def account(job: Job, what: Effect, interval: float) -> Outcome:

@@ -8,6 +8,7 @@ import numpy as np
 
 from openmrc.errors import ArgumentError
 from openmrc.jobs.effect import Cause
+from openmrc.jobs.flows import Slowdowns
 from openmrc.jobs.job import Job
 from openmrc.jobs.log import Log, read_log, write_log
 from openmrc.jobs.network import Network, Shape
@@ -205,7 +206,14 @@ class Study:
 _NETWORK = tuple(cause for cause in Cause if cause is not Cause.HOSTS)
 
 
-def study(job: Job, seeds: int = 8, progress: Progress | None = None, log: Log | None = None) -> Study:
+def study(
+    job: Job,
+    seeds: int = 8,
+    progress: Progress | None = None,
+    log: Log | None = None,
+    *,
+    flows: bool = False,
+) -> Study:
     """Draws the failures of a job and adds up what they cost, on each of its networks.
 
     Args:
@@ -213,17 +221,20 @@ def study(job: Job, seeds: int = 8, progress: Progress | None = None, log: Log |
         seeds: How many times, with the job's seed and the following ones. Every network has the same ones.
         progress: Told after every run.
         log: Failures in place of drawn ones: of networks with the parts that it names.
+        flows: Whether how much longer messages take is simulated at flow level, at the job's full size, for
+            each number of lost ports that occurs; otherwise it is the ratio of bandwidth.
     """
     numbers = range(job.seed, job.seed + seeds)
     total = seeds * len(job.networks)
     summaries = []
     for place, network in enumerate(job.networks):
         outcomes = []
+        shape = network.shape(job.gpus, job.nic_gbps, job.switch_tbps)
+        factors = Slowdowns(network, shape, job.gpus).factors if flows else None
         for seed in numbers:
-            outcomes.append(run(job, network, seed, log))
+            outcomes.append(run(job, network, seed, log, factors))
             if progress:
                 progress(place * seeds + len(outcomes), total)
-        shape = network.shape(job.gpus, job.nic_gbps, job.switch_tbps)
         summaries.append(Summary(job, network, shape, outcomes))
     return Study(job, numbers, summaries)
 
