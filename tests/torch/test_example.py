@@ -75,6 +75,14 @@ def test_what_is_recorded_can_run(tmp_path, kind, operations):
     assert {row.operation for row in workload.volume(step).classes[0].rows if row.operation} == operations
 
 
+def test_lightning_takes_the_backend_by_name():
+    pytest.importorskip("lightning")
+    printed = torchrun("with_lightning.py", directory="train")
+    losses = re.findall(r"^epoch \d+: loss ([\d.]+) over mrc$", printed, re.MULTILINE)
+    assert len(losses) == 8
+    assert float(losses[-1]) < float(losses[0]) / 10
+
+
 def test_the_script_for_nccl_checks_what_it_measures():
     printed = torchrun("collectives.py", "--backend", "gloo", "--most", "65536", directory="nccl")
     rows = re.findall(r"^ *(\w+) +(\d+) bytes +([\d.]+) GB/s  right$", printed, re.MULTILINE)
