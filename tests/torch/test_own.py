@@ -42,7 +42,7 @@ test_send_recv_autograd_profiler test_send_recv_torch_profiler test_send_recv_wi
 test_send_recv_with_tag_autograd_profiler test_send_recv_with_tag_torch_profiler test_static_graph_api_cpu
 test_isend test_isend_autograd_profiler test_isend_torch_profiler test_irecv test_send_recv_any_source
 test_send_recv_any_source_autograd_profiler test_send_recv_any_source_torch_profiler
-test_all_gather_object_subgroup
+test_all_gather_object_subgroup test_sparse_all_reduce_sum test_monitored_barrier_gloo_rank_0_timeout
 """.split()  # noqa: SIM905 - a list of that length is read as a paragraph
 """Those for tensors in main memory; docs/torch.md says which fail, and why."""
 

@@ -225,6 +225,27 @@ def test_reductions_and_types_beyond_gloo():
     run(script, 2)
 
 
+def test_sparse_tensors_are_summed():
+    script = """
+        for dtype in (torch.float64, torch.bfloat16, torch.int32):
+            dense = torch.zeros(5, 4, 2, dtype=dtype)
+            if rank < 2:  # The third has no values at all.
+                dense[rank : rank + 2, 1] = rank + 1
+            x = dense.to_sparse(2)
+            work = dist.all_reduce(x, async_op=True)
+            work.wait()
+            assert work.is_completed() and x.sparse_dim() == 2
+            dist.all_reduce(dense)
+            assert torch.equal(x.to_dense(), dense)
+        layer = nn.Embedding(10, 3, sparse=True)
+        model = nn.parallel.DistributedDataParallel(layer)
+        model(torch.tensor([rank, 5])).sum().backward()
+        mean = torch.zeros(10, 3); mean[:3] = 1 / 3; mean[5] = 1
+        assert torch.allclose(layer.weight.grad.to_dense(), mean)
+    """
+    run(script, 3)
+
+
 def test_tensors_of_different_types_are_named():
     script = """
         if rank == 0:

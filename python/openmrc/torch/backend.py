@@ -19,6 +19,7 @@ from openmrc.collectives.rendezvous import own_address
 from openmrc.control import Token
 from openmrc.errors import ConnectError, DeadlineError, Error, UnsupportedError
 from openmrc.torch.errors import as_torch_raises, of_torch
+from openmrc.torch.sparse import sum_sparse
 from openmrc.torch.tensors import Target, doubled, one, ready, real, rows
 from openmrc.torch.unasked import Answered, install
 from openmrc.torch.work import MrcWork, Pending, Waiter, profiled, seconds_of
@@ -265,6 +266,12 @@ class MrcBackend(_Backend):
 
     def _allreduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> "Pending":
         [tensor] = one(tensors)
+        if tensor.is_sparse:
+            how = self._how(opts, reduce=True)
+            if "op" in how or "factor" in how:
+                raise UnsupportedError("the backend mrc reduces sparse tensors by their sum only")
+            sum_sparse(self.communicator, tensor, how["timeout"])
+            return self._begun([], [tensor], [])
         return self._in_place(
             tensor, opts, lambda data, how: self.communicator.all_reduce(data, **how), reduce=True
         )
@@ -493,6 +500,8 @@ class MrcBackend(_Backend):
         Raises:
             RuntimeError: with the words of gloo.
         """
+        if self.rank() == 0 and not opts.timeout:  # Here, as with gloo, 0 is no time at all.
+            raise RuntimeError("Rank 0 timed out in monitoredBarrier after 0 ms")
         seconds = seconds_of(opts.timeout, self.communicator.timeout)
         deadline = time.monotonic() + seconds
         byte = bytearray(1)
@@ -549,8 +558,6 @@ class MrcBackend(_Backend):
         *,
         reduce: bool = False,
     ) -> "Pending":
-        if tensor.is_sparse:
-            raise UnsupportedError("the backend mrc has no operations on sparse tensors")
         target = Target(tensor, keep=True)
         work = call(target.data, self._how(opts, reduce=reduce))
         return self._begun([work], [tensor], [target.data], target.finish)
