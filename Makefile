@@ -128,7 +128,7 @@ release: wheels ## the wheels and a source distribution in dist/, both checked a
 
 # Compiled for them, not run: what packets, paths, plans and simulations are made of has to stay free of Linux.
 SYSTEMS  ?= x86_64-pc-windows-gnu x86_64-apple-darwin aarch64-apple-darwin
-PORTABLE := wire transport fabric schedule workload scenario sim flow
+PORTABLE := wire transport fabric schedule workload scenario sim auto flow
 
 systems: ## check that the crates of planner, decoder and simulator compile for Windows and macOS
 	for target in $(SYSTEMS); do \

@@ -83,6 +83,6 @@ def test_the_command_takes_the_engine(capsys):
     assert "threads: the flow engine runs in one thread" in capsys.readouterr().err
     assert main(["simulate", "--engine", "fluid"]) == 2
     assert capsys.readouterr().err == (
-        "error: Invalid value for '--engine': 'fluid' is not one of 'packets', 'flow'; "
+        "error: Invalid value for '--engine': 'fluid' is not one of 'packets', 'auto', 'flow'; "
         "see `openmrc simulate --help`\n"
     )

@@ -6,7 +6,8 @@ use std::collections::{BinaryHeap, HashMap};
 use openmrc_fabric::Fabric;
 use openmrc_scenario::run::{Change, Effect, FaultEvent, NetworkConfig, Target, TransportConfig};
 use openmrc_scenario::{
-    Engine, Footprint, LifeTotals, Patterns, Progress, Results, Run, RunError, TaskResults, Totals,
+    Engine, Footprint, LifeTotals, Patterns, Progress, Results, Run, RunError, SkipTotals, TaskResults,
+    Totals,
 };
 use openmrc_transport::Time;
 use openmrc_workload::{Connection, Task};
@@ -178,6 +179,7 @@ impl Engine for FlowWorld {
             in_flight_bytes: 0,
             port_bytes: vec![0; ports],
             port_busy_until: vec![Time::ZERO; ports],
+            skips: SkipTotals::default(),
         }
     }
 }

@@ -2,7 +2,9 @@
 //! A scenario comes as one JSON text; [`openmrc_scenario`] reads, checks and builds it. Results go back as columns of
 //! 64-bit numbers, which any array library reads without a copy.
 
-use openmrc_scenario::{self as scenario, Checked, OwnParts, Progress, Results, ScenarioError, Step, names};
+use openmrc_scenario::{
+    self as scenario, Checked, OwnParts, Progress, Results, ScenarioError, SkipTotals, Step, names,
+};
 use openmrc_transport::Time;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
@@ -246,6 +248,26 @@ impl PySimulation {
             totals.set_item(name, value)?;
         }
         Ok(totals)
+    }
+
+    /// What arrived without packets, by name; `packets_only` is why everything went by packets, or `None`.
+    fn skips<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let SkipTotals { messages, bytes, packets, resumed, recorded, kinds, packets_only } =
+            self.results().skips;
+        let skips = PyDict::new(py);
+        let counts = [
+            ("messages", messages),
+            ("bytes", bytes),
+            ("packets", packets),
+            ("resumed", resumed),
+            ("recorded", recorded),
+            ("kinds", kinds),
+        ];
+        for (name, value) in counts {
+            skips.set_item(name, value)?;
+        }
+        skips.set_item("packets_only", packets_only)?;
+        Ok(skips)
     }
 
     /// Counters of what connections did beside sending messages, by name.

@@ -17,6 +17,8 @@ pub enum EngineKind {
     Packets,
     /// `openmrc-flow`: shares of links for each message.
     Flow,
+    /// `openmrc-auto`: packets, but not for messages whose time is known.
+    Auto,
 }
 
 /// How far a run has come.

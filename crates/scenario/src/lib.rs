@@ -59,7 +59,7 @@ pub use ranks::Volume;
 pub use record::{All, Capture, Links, Record};
 pub use recorded::Recorded;
 pub use results::{
-    FabricTotals, HostTotals, LifeTotals, MessageResult, NodeResult, Results, StepResult, Totals,
+    FabricTotals, HostTotals, LifeTotals, MessageResult, NodeResult, Results, SkipTotals, StepResult, Totals,
 };
 pub use run::{Run, RunError};
 pub use scenario::{Checked, Scenario};

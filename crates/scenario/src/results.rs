@@ -272,6 +272,25 @@ impl LifeTotals {
     }
 }
 
+/// What arrived without packets.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct SkipTotals {
+    /// Messages that arrived without packets, or with packets for a part of their bytes.
+    pub messages: u64,
+    /// Their payload bytes that no packet carried.
+    pub bytes: u64,
+    /// Data packets that would have carried them.
+    pub packets: u64,
+    /// Of the messages, those that went back to packets on their way.
+    pub resumed: u64,
+    /// Messages whose times were recorded.
+    pub recorded: u64,
+    /// Kinds of messages with recorded times.
+    pub kinds: u64,
+    /// Why packets carry everything from the beginning, or from the first fault on.
+    pub packets_only: Option<&'static str>,
+}
+
 /// The results of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Results {
@@ -296,4 +315,6 @@ pub struct Results {
     pub port_bytes: Vec<u64>,
     /// By port: when it will have sent all that it accepted.
     pub port_busy_until: Vec<Time>,
+    /// What arrived without packets.
+    pub skips: SkipTotals,
 }

@@ -45,7 +45,7 @@ pub struct Scenario {
     /// Threads that simulate it, each a part of the network. The results are the same for every number.
     #[serde(default = "one_thread")]
     pub threads: Threads,
-    /// What executes it: `packets`, or `flow` for shares of links instead of packets.
+    /// What executes it: `packets`; `auto` for packets only where something changes; `flow` for shares of links instead.
     #[serde(default)]
     pub engine: EngineKind,
 }

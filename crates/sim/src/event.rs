@@ -39,6 +39,12 @@ pub(crate) enum Kind {
     /// A probe of host `dst` to itself has arrived at port `at`. Its event has all of it: the interval in place of the
     /// connection, and in place of a packet the number of its loop and its own, 16 bits each.
     Loop,
+    /// Message `at` arrives without packets, if it has not gone back to them. Its sender knows after `packet` picoseconds.
+    Skipped,
+    /// The sender of message `at`, which arrived without packets, knows.
+    Finish,
+    /// The sender of connection `at` goes back to packets.
+    Resume,
 }
 
 /// Flags of a packet in flight.

@@ -6,6 +6,7 @@
 //!              ├─ clock      virtual time and the calendar of events; a packet in flight is an event of 32 bytes
 //!              ├─ fabric     ports, queues, routes, faults: forwards packets by arithmetic
 //!              ├─ hosts      queue pairs take turns at a NIC's ports; messages are posted and complete
+//!              ├─ skips      who decides which messages arrive without packets
 //!              └─ stats      counters, and a recorder for what the run wants recorded
 //! ```
 #![forbid(unsafe_code)]
@@ -26,6 +27,7 @@ mod mailbox;
 mod memory;
 mod partition;
 pub mod record;
+mod skips;
 mod slab;
 mod stats;
 mod threads;
@@ -33,4 +35,5 @@ mod world;
 
 pub use checkpoint::CheckpointError;
 pub use record::{CaptureBuffer, Captured, LogEvent, Recorder};
+pub use skips::{Order, Skipper};
 pub use world::{PlaneNow, World};

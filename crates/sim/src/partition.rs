@@ -241,6 +241,9 @@ impl Partition {
             Kind::Close => hosts.close_responder(event.at, clock, fabric, stats),
             Kind::Receive => hosts.post_receive(event.at, clock, fabric, stats),
             Kind::Probe => hosts.probe(event.at, clock, fabric, stats),
+            Kind::Skipped => hosts.skipped_arrives(event, clock, fabric, stats),
+            Kind::Finish => hosts.skipped_completes(event, clock, stats),
+            Kind::Resume => hosts.resume(event, clock, fabric, stats),
             Kind::Loop => {
                 if let Some(number) = node.checked_sub(self.first_switch) {
                     self.forward_one(number, event);
@@ -322,6 +325,7 @@ impl Partition {
                 self.hosts.carrier_changed(carrier, &mut self.clock);
             }
         }
+        self.hosts.tell_skipper_of_fault(&mut self.clock);
     }
 
     /// An event that concerns all nodes has been counted here. It counts and is logged once.

@@ -21,6 +21,7 @@ use crate::groups::Groups;
 use crate::hosts::{Endpoints, Hosts, Posts, Probers};
 use crate::partition::{Partition, Standing};
 use crate::record::{Captured, NetworkShape, PortView, Recorder, Tally};
+use crate::skips::Skipper;
 use crate::stats::Stats;
 use crate::threads::Stretch;
 
@@ -143,11 +144,30 @@ impl Engine for World {
             in_flight_bytes: self.partitions.iter().map(Partition::in_flight_bytes).sum(),
             port_bytes: ports().map(|(fabric, port)| fabric.accepted(port)).collect(),
             port_busy_until: ports().map(|(fabric, port)| Time(fabric.busy_until(port))).collect(),
+            skips: self.partitions[0]
+                .hosts
+                .skipper
+                .as_ref()
+                .map(|skipper| skipper.totals())
+                .unwrap_or_default(),
         }
     }
 }
 
 impl World {
+    /// The world at time zero of a run in one thread, some of whose messages arrive without packets.
+    ///
+    /// # Errors
+    /// [`RunError`] for the first thing in the run that is not possible.
+    pub fn with_skipper(run: &Run, skipper: Box<dyn Skipper>) -> Result<Self, RunError> {
+        if run.threads != 1 {
+            return Err(RunError::Threads(run.threads));
+        }
+        let mut world = World::new(run)?;
+        world.partitions[0].hosts.skipper = Some(skipper);
+        Ok(world)
+    }
+
     /// Runs until a time, to the beginning of the next slot of the calendar, whether or not messages are left.
     pub fn run_until(&mut self, time: Time) {
         let slots_end = self.first_slot_from(time.0);

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from openmrc.sim import Scenario
 
 EngineOption = Annotated[
-    Literal["packets", "flow"] | None,
+    Literal["packets", "auto", "flow"] | None,
     typer.Option(
         "--engine",
-        help="packets, or flow: shares of links for each message, much faster. Default: the scenario's.",
+        help="packets; auto: none for messages whose time is known; flow: shares of links for each message."
+        " Default: the scenario's.",
     ),
 ]
 """What executes a scenario."""

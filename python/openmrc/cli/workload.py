@@ -369,6 +369,8 @@ def _print_totals(results: "Results") -> None:
         _common.console().print(
             f"{totals['data_packets']:,} data packets, {totals['retransmits']:,} sent again"
         )
+    if results.skipped is not None:
+        _common.console().print(f"without packets: {results.skipped}")
 
 
 def _ms(micros: float) -> str:

@@ -14,6 +14,7 @@ from openmrc.files import replacing, write_text
 from openmrc.sim import collectives
 from openmrc.sim.collectives import CollectiveTime
 from openmrc.sim.scenario import Scenario
+from openmrc.sim.skipped import Skipped
 
 # An import circle: `frames`, `pictures`, `report` and `text` read results, and the methods of `Results` that
 # make tables, pictures and reports call them. These methods import them when they are called.
@@ -216,6 +217,8 @@ class Results:
     same time at one host (``lingering_most``), and packets that they sent (``lingering_packets``).
     ``receives``: messages that found none (``receive_waits``), and how long those that found one at last have
     waited, all together (``receive_waited_ps``)."""
+    skipped: Skipped | None = None
+    """With ``engine: auto``: what arrived without packets."""
 
     @classmethod
     def of(cls, scenario: Scenario, simulation: "_core.Simulation", *, interrupted: bool = False) -> Self:
@@ -224,10 +227,11 @@ class Results:
         record = scenario.record
         # The names of millions of links take memory: only for runs that record something.
         names = simulation.link_names() if record.is_on else ()
+        totals = simulation.totals()
         return cls(
             scenario,
             _columns(simulation.messages()),
-            simulation.totals(),
+            totals,
             simulation.base_rtt(),
             interrupted,
             _columns(simulation.links()) if record.is_on else {},
@@ -239,6 +243,7 @@ class Results:
             _steps(scenario, simulation),
             _columns(simulation.nodes()) if record.nodes else {},
             simulation.life(),
+            Skipped.of(simulation, totals["data_packets"]) if scenario.engine == "auto" else None,
         )
 
     def __repr__(self) -> str:
@@ -362,6 +367,7 @@ class Results:
             "totals": dict(self.totals),
             "life": dict(self.life),
             "base_rtt_us": self.base_rtt_ps * 1e-6,
+            "skipped": None if self.skipped is None else self.skipped.to_dict(),
             "interrupted": self.interrupted,
             "collectives": [asdict(each) for each in self.collectives],
             "steps": [asdict(step) for step in self.steps],

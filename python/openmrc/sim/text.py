@@ -81,6 +81,8 @@ def headline(results: Results) -> list[tuple[str, str]]:
             rows.append((f"{name}, step, least / mean / most", " / ".join(map(micros, figures))))
     if results.scenario.engine == "flow":
         return [*rows, ("engine", "flow: no packets, no queues")]
+    if results.skipped is not None:
+        rows.append(("without packets", str(results.skipped)))
     full = totals["dropped_data"] + totals["dropped_control"] + totals["overflowed"]
     rows += [
         ("data packets", f"{totals['data_packets']:,}"),

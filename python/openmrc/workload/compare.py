@@ -141,7 +141,7 @@ def compare(
     scenario: "Scenario | None" = None,
     seeds: int = 1,
     progress: "Callable[[str, Progress], object] | None" = None,
-    engine: Literal["packets", "flow"] | None = None,
+    engine: Literal["packets", "auto", "flow"] | None = None,
 ) -> StepComparison:
     """Runs a step on several networks. Every network is checked before the first run.
 

@@ -62,6 +62,7 @@ class StepResults:
             "data_packets": self.results.totals["data_packets"],
             "retransmits": self.results.totals["retransmits"],
             "condemned": self.results.totals["condemned"],
+            "skipped": None if self.results.skipped is None else self.results.skipped.to_dict(),
             "critical_path_us": self.critical_path_us(),
             "operations": [asdict(row) for row in operations(self.times)],
             "waited_for": [asdict(row) for row in waited_for(self.times)],
@@ -101,7 +102,7 @@ def run(
     scenario: "Scenario | None" = None,
     progress: "Callable[[Progress], object] | None" = None,
     placement: str = "t0",
-    engine: Literal["packets", "flow"] | None = None,
+    engine: Literal["packets", "auto", "flow"] | None = None,
 ) -> StepResults:
     """Runs a step.
 
@@ -126,7 +127,7 @@ def run_jobs(
     scenario: "Scenario | None" = None,
     progress: "Callable[[Progress], object] | None" = None,
     placement: str = "t0",
-    engine: Literal["packets", "flow"] | None = None,
+    engine: Literal["packets", "auto", "flow"] | None = None,
 ) -> list[StepResults]:
     """Runs a step of several jobs on one fabric at the same time; they begin together.
 

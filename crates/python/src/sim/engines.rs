@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use openmrc_auto::AutoWorld;
 use openmrc_flow::FlowWorld;
 use openmrc_scenario::run::NetworkConfig;
 use openmrc_scenario::{Checked, Engine, EngineKind, Estimate, OwnParts, Progress, Results, ScenarioError};
@@ -12,6 +13,7 @@ use openmrc_workload::Connection;
 pub(super) enum World {
     Packets(Box<openmrc_sim::World>),
     Flow(Box<FlowWorld>),
+    Auto(Box<AutoWorld>),
 }
 
 /// The estimate of a run's memory in the engine of its scenario.
@@ -19,6 +21,7 @@ pub(super) fn estimate(checked: &Checked) -> Result<Estimate, ScenarioError> {
     match checked.scenario().engine {
         EngineKind::Packets => checked.estimate::<openmrc_sim::World>(),
         EngineKind::Flow => checked.estimate::<FlowWorld>(),
+        EngineKind::Auto => checked.estimate::<AutoWorld>(),
     }
 }
 
@@ -27,6 +30,7 @@ pub(super) fn try_network(checked: &Checked) -> Result<(), ScenarioError> {
     match checked.scenario().engine {
         EngineKind::Packets => checked.try_network::<openmrc_sim::World>(),
         EngineKind::Flow => checked.try_network::<FlowWorld>(),
+        EngineKind::Auto => checked.try_network::<AutoWorld>(),
     }
 }
 
@@ -36,6 +40,7 @@ impl World {
         Ok(match checked.scenario().engine {
             EngineKind::Packets => World::Packets(Box::new(openmrc_sim::World::new(&run)?)),
             EngineKind::Flow => World::Flow(Box::new(FlowWorld::new(&run)?)),
+            EngineKind::Auto => World::Auto(Box::new(AutoWorld::new(&run)?)),
         })
     }
 
@@ -43,6 +48,7 @@ impl World {
         match self {
             World::Packets(world) => world.advance(events),
             World::Flow(world) => world.advance(events),
+            World::Auto(world) => world.advance(events),
         }
     }
 
@@ -50,6 +56,7 @@ impl World {
         match self {
             World::Packets(world) => world.progress(),
             World::Flow(world) => world.progress(),
+            World::Auto(world) => world.progress(),
         }
     }
 
@@ -57,6 +64,7 @@ impl World {
     pub fn checkpoint(&self, path: &Path, scenario: u64) -> Result<(), CheckpointError> {
         match self {
             World::Packets(world) => world.checkpoint(path, scenario),
+            World::Auto(_) => Err(CheckpointError::Unsupported("a run of the auto engine")),
             World::Flow(_) => Err(CheckpointError::Unsupported("a run of the flow engine")),
         }
     }
@@ -65,6 +73,7 @@ impl World {
     pub fn resume(&mut self, path: &Path, scenario: u64) -> Result<(), CheckpointError> {
         match self {
             World::Packets(world) => world.resume(path, scenario),
+            World::Auto(_) => Err(CheckpointError::Unsupported("a run of the auto engine")),
             World::Flow(_) => Err(CheckpointError::Unsupported("a run of the flow engine")),
         }
     }
@@ -78,6 +87,7 @@ impl World {
         match self {
             World::Packets(world) => world.results(),
             World::Flow(world) => world.results(),
+            World::Auto(world) => world.results(),
         }
     }
 
@@ -85,6 +95,7 @@ impl World {
         match self {
             World::Packets(world) => world.config(),
             World::Flow(world) => world.config(),
+            World::Auto(world) => world.packets().config(),
         }
     }
 
@@ -93,6 +104,7 @@ impl World {
         match self {
             World::Packets(world) => world.link_ports(link),
             World::Flow(_) => FlowWorld::link_ports(link),
+            World::Auto(world) => world.packets().link_ports(link),
         }
     }
 
@@ -101,6 +113,15 @@ impl World {
     fn packets(&self) -> Option<&openmrc_sim::World> {
         match self {
             World::Packets(world) => Some(world),
+            World::Auto(world) => Some(world.packets()),
+            World::Flow(_) => None,
+        }
+    }
+
+    fn packets_mut(&mut self) -> Option<&mut openmrc_sim::World> {
+        match self {
+            World::Packets(world) => Some(world),
+            World::Auto(world) => Some(world.packets_mut()),
             World::Flow(_) => None,
         }
     }
@@ -110,14 +131,11 @@ impl World {
     }
 
     pub fn recorder_mut(&mut self) -> Option<&mut Recorder> {
-        match self {
-            World::Packets(world) => world.recorder_mut(),
-            World::Flow(_) => None,
-        }
+        self.packets_mut()?.recorder_mut()
     }
 
     pub fn finish_record(&mut self) {
-        if let World::Packets(world) = self {
+        if let Some(world) = self.packets_mut() {
             world.finish_record();
         }
     }

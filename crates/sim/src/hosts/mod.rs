@@ -12,6 +12,7 @@
 //! lives         ends that linger after they were destroyed; receives
 //! probing       probes of hosts to themselves
 //! receive_buffers  buffers of hosts that are software
+//! skipping      messages that arrive without packets
 //! prefetch      loads what the events to come will need
 //! ```
 
@@ -26,6 +27,7 @@ mod prefetch;
 mod probing;
 mod queue_pair;
 mod receive_buffers;
+mod skipping;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -50,6 +52,7 @@ use crate::checkpoint::{CheckpointError, Reader, Writer};
 use crate::clock::Clock;
 use crate::event::{Event, Kind, flag};
 use crate::fabric::{CarrierChange, FabricState};
+use crate::skips::{Order, Skipper};
 use crate::slab::Slab;
 use crate::stats::Stats;
 
@@ -65,6 +68,10 @@ pub(crate) struct Hosts {
     prefetcher: Prefetcher,
     /// If hosts probe.
     pub probers: Option<Box<Probers>>,
+    /// If messages may arrive without packets.
+    pub skipper: Option<Box<dyn Skipper>>,
+    /// Its orders. Kept for its memory.
+    orders: Vec<Order>,
 }
 
 impl Hosts {
@@ -90,7 +97,14 @@ impl Hosts {
             packets: Slab::default(),
             completions: Completions::default(),
         };
-        Hosts { hosts, common, prefetcher: Prefetcher::new(), probers: None }
+        Hosts {
+            hosts,
+            common,
+            prefetcher: Prefetcher::new(),
+            probers: None,
+            skipper: None,
+            orders: Vec::new(),
+        }
     }
 
     /// Writes all that changes.

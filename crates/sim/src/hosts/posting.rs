@@ -22,6 +22,24 @@ impl Hosts {
             return;
         }
         message.posted = clock.now;
+        if self.skipper.is_none() {
+            return self.post(index, clock, fabric, stats);
+        }
+        let here = self.common.posts.ends(number).src;
+        for send in self.ask_skipper(here, clock, |skipper, now, orders| skipper.due(index, now, orders)) {
+            self.send_rest(send, clock, fabric, stats);
+        }
+    }
+
+    /// A message, or what is left of it, goes to its connection's queue pair.
+    pub(super) fn post(
+        &mut self,
+        index: u32,
+        clock: &mut Clock,
+        fabric: &mut FabricState,
+        stats: &mut Stats,
+    ) {
+        let number = self.common.posts.messages[index as usize].connection;
         let host = self.common.posts.ends(number).src;
         if !self.open(number, clock, fabric, stats) {
             self.common.posts.finish(index, false, clock.now);
@@ -45,6 +63,7 @@ impl Hosts {
     ) {
         while let Some(index) = self.common.completions.delivered.pop() {
             self.common.posts.release(index, clock);
+            self.ask_skipper(number, clock, |skipper, now, orders| skipper.delivered(index, now, orders));
             let connection = self.common.posts.messages[index as usize].connection;
             if self.common.lives.arrived(connection) {
                 self.common.completions.ended.push(End::responder(connection));
@@ -57,6 +76,9 @@ impl Hosts {
         let mut done = std::mem::take(&mut self.common.completions.done);
         for completion in done.drain(..) {
             let success = completion.status == SendStatus::Success;
+            if let Some(skipper) = &mut self.skipper {
+                skipper.completed(completion.handle as u32, success, clock.now);
+            }
             self.finish(completion.handle as u32, success, clock, &mut stats.totals.hosts);
         }
         self.common.completions.done = done;
@@ -153,7 +175,7 @@ impl Hosts {
 
     /// A message completes or fails. Its connection posts the next ones, or closes after its last: the responder's host
     /// closes its end no sooner than a packet could tell it.
-    fn finish(&mut self, index: u32, success: bool, clock: &mut Clock, totals: &mut HostTotals) {
+    pub(super) fn finish(&mut self, index: u32, success: bool, clock: &mut Clock, totals: &mut HostTotals) {
         let number = self.common.posts.finish(index, success, clock.now);
         let connection = &mut self.common.posts.connections[number as usize];
         if connection.left > 0 {

@@ -23,7 +23,7 @@ pub(super) struct MessageState {
     /// The connection; of a computation its host.
     pub connection: u32,
     pub bytes: u32,
-    /// Bytes placed at the responder.
+    /// Bytes placed at the responder, or skipped.
     pub placed: u32,
     /// Messages it waits for.
     pub waits_for: u32,
@@ -43,7 +43,7 @@ impl MessageState {
     pub fn work_request(&self, index: u32, needs_receive: bool) -> WorkRequest {
         WorkRequest {
             handle: u64::from(index),
-            len: self.bytes,
+            len: self.bytes - self.placed,
             remote_va: address_of(index),
             rkey: 1,
             imm: needs_receive.then_some(index),

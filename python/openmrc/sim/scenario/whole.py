@@ -33,8 +33,8 @@ class Scenario(Part, yamlfile.Sourced):
     """What the run records."""
     threads: StrictInt = OPEN
     """Threads that simulate it, each a part of the network. The results are the same for every number."""
-    engine: Literal["packets", "flow"] = OPEN
-    """What executes it: every packet, or shares of links for each message."""
+    engine: Literal["packets", "auto", "flow"] = OPEN
+    """What executes it: every packet, packets only where something changes, or shares of links."""
 
     @field_validator("transport", mode="before")
     @classmethod

@@ -1,0 +1,188 @@
+//! How long messages of one kind took, and whether that is known well enough.
+
+use std::collections::HashMap;
+
+use openmrc_transport::random::mix;
+
+/// Times needed at least.
+const LEAST: usize = 4;
+/// Times kept of a kind.
+const MOST: usize = 256;
+/// The standard error of the mean, as a share of it, below which a kind is known.
+const ERROR: f64 = 0.001;
+/// A kind whose times deviate more, as a share of their mean, depends on more than its kind says.
+const DEVIATION: f64 = 0.005;
+
+/// Messages between which no difference is made.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Kind {
+    /// Length.
+    pub bytes: u32,
+    /// The tier in which its paths turn.
+    pub turn: u8,
+    /// How many hosts beneath a T0 use its uplinks, in eighths; 0 if it does not.
+    pub load: u8,
+    /// Whether its sender receives too, and sends SACKs beside it.
+    pub receives: bool,
+}
+
+/// How long a message took, picoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Taken {
+    /// From its begin until its last byte was in place.
+    pub delivered: u64,
+    /// From then until its sender knew.
+    pub answer: u32,
+}
+
+/// The number of a kind in its memo.
+pub(crate) type KindId = u32;
+
+/// The times of a kind.
+struct Times {
+    all: Vec<Taken>,
+    sum: f64,
+    squares: f64,
+    standing: Standing,
+}
+
+impl Times {
+    fn add(&mut self, taken: Taken) {
+        if self.all.len() < MOST {
+            let time = taken.delivered as f64;
+            self.sum += time;
+            self.squares += time * time;
+            self.all.push(taken);
+            self.standing = self.find_standing();
+        }
+    }
+
+    fn mean(&self) -> f64 {
+        self.sum / self.all.len() as f64
+    }
+
+    /// The standard deviation as a share of the mean.
+    fn deviation(&self) -> f64 {
+        let variance = self.squares / self.all.len() as f64 - self.mean() * self.mean();
+        variance.max(0.0).sqrt() / self.mean()
+    }
+
+    fn find_standing(&self) -> Standing {
+        let n = self.all.len();
+        if n < LEAST {
+            return Standing::Unknown;
+        }
+        let deviation = self.deviation();
+        match deviation {
+            _ if n == MOST && deviation > DEVIATION => Standing::Scattered,
+            _ if deviation <= DEVIATION && deviation / (n as f64).sqrt() <= ERROR => Standing::Known,
+            _ if n == MOST => Standing::Scattered,
+            _ => Standing::Unknown,
+        }
+    }
+}
+
+/// What is known of a kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Standing {
+    /// Too little.
+    Unknown,
+    /// Its times.
+    Known,
+    /// That its times differ too much.
+    Scattered,
+}
+
+/// The times of all kinds.
+#[derive(Default)]
+pub(crate) struct Memo {
+    ids: HashMap<Kind, KindId>,
+    /// By number.
+    kinds: Vec<Times>,
+    /// Times recorded.
+    pub recorded: u64,
+}
+
+impl Memo {
+    /// The number of a kind.
+    pub fn id(&mut self, kind: Kind) -> KindId {
+        *self.ids.entry(kind).or_insert_with(|| {
+            let none = Times { all: Vec::new(), sum: 0.0, squares: 0.0, standing: Standing::Unknown };
+            self.kinds.push(none);
+            self.kinds.len() as KindId - 1
+        })
+    }
+
+    /// A message of this kind took this long.
+    pub fn record(&mut self, kind: KindId, taken: Taken) {
+        self.recorded += 1;
+        self.kinds[kind as usize].add(taken);
+    }
+
+    /// What is known of a kind.
+    pub fn standing(&self, kind: KindId) -> Standing {
+        self.kinds[kind as usize].standing
+    }
+
+    /// One of the times of a kind that is known. `salt` makes the choice.
+    pub fn take(&self, kind: KindId, salt: u64) -> Taken {
+        let times = &self.kinds[kind as usize].all;
+        times[(mix(salt) % times.len() as u64) as usize]
+    }
+
+    /// The mean time of a kind from begin to delivery.
+    pub fn mean(&self, kind: KindId) -> Option<u64> {
+        let times = &self.kinds[kind as usize];
+        (!times.all.is_empty()).then(|| times.mean() as u64)
+    }
+
+    /// Number of kinds with recorded times.
+    pub fn kinds(&self) -> u64 {
+        self.kinds.iter().filter(|times| !times.all.is_empty()).count() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIND: Kind = Kind { bytes: 1 << 20, turn: 1, load: 4, receives: true };
+
+    fn memo(times: impl Iterator<Item = u64>) -> (Memo, KindId) {
+        let mut memo = Memo::default();
+        let kind = memo.id(KIND);
+        times.for_each(|delivered| memo.record(kind, Taken { delivered, answer: 1 }));
+        (memo, kind)
+    }
+
+    fn standing(times: impl Iterator<Item = u64>) -> Standing {
+        let (memo, kind) = memo(times);
+        memo.standing(kind)
+    }
+
+    #[test]
+    fn a_kind_is_known_when_its_mean_is() {
+        assert_eq!(standing([1000; 3].into_iter()), Standing::Unknown);
+        assert_eq!(standing([1000; 4].into_iter()), Standing::Known);
+        // 0.4 % either way: 16 times bring the error of the mean to 0.1 %.
+        let near = |n| (0..n).map(|i| if i % 2 == 0 { 99_600 } else { 100_400 });
+        assert_eq!(standing(near(14)), Standing::Unknown);
+        assert_eq!(standing(near(18)), Standing::Known);
+        // One percent: never.
+        let far = |n| (0..n).map(|i| if i % 2 == 0 { 99_000 } else { 101_000 });
+        assert_eq!(standing(far(255)), Standing::Unknown);
+        assert_eq!(standing(far(300)), Standing::Scattered);
+    }
+
+    #[test]
+    fn times_are_those_recorded() {
+        let (mut memo, kind) = memo((0..100).map(|i| 1000 + i));
+        let taken: Vec<_> = (0..1000).map(|salt| memo.take(kind, salt).delivered).collect();
+        assert!(taken.iter().all(|time| (1000..1100).contains(time)));
+        let mean = taken.iter().sum::<u64>() as f64 / 1000.0;
+        assert!((1045.0..1054.0).contains(&mean), "{mean}");
+        let other = memo.id(Kind { bytes: 1, ..KIND });
+        assert_eq!((memo.mean(kind), memo.mean(other)), (Some(1049), None));
+        assert_eq!(memo.kinds(), 1);
+    }
+}
