@@ -2,43 +2,27 @@
 //!
 //!     cargo run --release -p openmrc-auto --example beside
 
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use common::{job, results, share, topology};
 use openmrc_auto::AutoWorld;
-use openmrc_scenario::{Engine, OwnParts, Results, Scenario};
+use openmrc_scenario::Results;
 use openmrc_sim::World;
 use serde_json::{Value, json};
-
-fn results<E: Engine>(scenario: &Value) -> Results {
-    let scenario = Scenario::from_json(&scenario.to_string()).expect("a scenario");
-    let run = scenario.checked().expect("parts that fit").build(OwnParts::default()).expect("a run");
-    let mut engine = E::new(&run).expect("a run that is possible");
-    engine.run();
-    engine.results()
-}
 
 /// When the last message was in place, microseconds.
 fn last_us(results: &Results) -> f64 {
     results.messages.iter().map(|message| message.delivered.0).max().unwrap_or(0) as f64 * 1e-6
 }
 
-/// A training job of 64 hosts, two steps.
-fn job(changed: &Value) -> Value {
-    let mut job = json!({"kind": "training", "forward_us": 200, "backward_us": 400, "steps": 2});
-    for (name, value) in changed.as_object().expect("fields") {
-        job[name] = value.clone();
-    }
-    job
-}
-
 fn row(name: &str, traffic: &Value, faults: &Value) {
-    let (mut off, mut share, mut took, mut events) = (Vec::new(), 0.0, 0.0, (0, 0));
+    let (mut off, mut skipped, mut took, mut events) = (Vec::new(), 0.0, 0.0, (0, 0));
     let seeds = 1..=5u64;
     for seed in seeds.clone() {
-        let topology =
-            json!({"hosts": 64, "tiers": 2, "radix": 16, "planes": 4, "nic": {"rate": 400_000_000_000u64}});
-        let run = json!({"topology": topology, "traffic": traffic, "faults": faults, "seed": seed});
+        let run = json!({"topology": topology(), "traffic": traffic, "faults": faults, "seed": seed});
         let (packets, auto) = (results::<World>(&run), results::<AutoWorld>(&run));
-        let skipped = auto.skips.packets as f64;
-        share += skipped / (skipped + auto.totals.hosts.data_packets as f64);
+        skipped += share(&auto);
         took += last_us(&packets);
         off.push((last_us(&auto) / last_us(&packets) - 1.0) * 100.0);
         events = (events.0 + packets.totals.events, events.1 + auto.totals.events);
@@ -49,7 +33,7 @@ fn row(name: &str, traffic: &Value, faults: &Value) {
     println!(
         "| {name} | {:.0} | {mean:+.2} % ({least:+.2} to {most:+.2}) | {:.1} % | {:.1} |",
         took / n,
-        share / n * 100.0,
+        skipped / n * 100.0,
         events.0 as f64 / events.1 as f64
     );
 }

@@ -1,37 +1,19 @@
 //! The same runs with packets for everything and with the auto engine, over seeds: steps within 1 %, and what is not
 //! alone goes by packets.
 
+mod common;
+
+use common::{job, results, share, topology};
 use openmrc_auto::AutoWorld;
-use openmrc_scenario::{Engine, OwnParts, Results, Scenario};
+use openmrc_scenario::Results;
 use openmrc_sim::World;
 use openmrc_transport::Time;
 use serde_json::{Value, json};
 
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=3;
 
-fn topology() -> Value {
-    json!({"hosts": 64, "tiers": 2, "radix": 16, "planes": 4, "nic": {"rate": 400_000_000_000u64}})
-}
-
 fn scenario(traffic: Value) -> Value {
     json!({"topology": topology(), "traffic": traffic})
-}
-
-/// A training job; what it leaves open is small.
-fn job(changed: Value) -> Value {
-    let mut job = json!({"kind": "training", "forward_us": 200, "backward_us": 400, "steps": 2});
-    for (name, value) in changed.as_object().expect("fields") {
-        job[name] = value.clone();
-    }
-    job
-}
-
-fn results<E: Engine>(scenario: &Value) -> Results {
-    let scenario = Scenario::from_json(&scenario.to_string()).expect("a scenario");
-    let run = scenario.checked().expect("parts that fit").build(OwnParts::default()).expect("a run");
-    let mut engine = E::new(&run).expect("a run that is possible");
-    engine.run();
-    engine.results()
 }
 
 fn last(results: &Results) -> u64 {
@@ -58,15 +40,9 @@ fn beside(scenario: &Value, seed: u64) -> Results {
     auto
 }
 
-/// The share of packets that were skipped.
-fn share(results: &Results) -> f64 {
-    let skipped = results.skips.packets as f64;
-    skipped / (skipped + results.totals.hosts.data_packets as f64)
-}
-
 #[test]
 fn dense_training_is_within_one_percent_and_mostly_skipped() {
-    let dense = scenario(json!([job(json!({"data": 8, "tensor": 8, "microbatches": 2,
+    let dense = scenario(json!([job(&json!({"data": 8, "tensor": 8, "microbatches": 2,
         "tensor_bytes": 16 << 20, "gradient_bytes": 64 << 20}))]));
     for seed in SEEDS {
         let auto = beside(&dense, seed);
@@ -77,7 +53,7 @@ fn dense_training_is_within_one_percent_and_mostly_skipped() {
 
 #[test]
 fn a_pipeline_is_within_one_percent_and_partly_skipped() {
-    let pipeline = scenario(json!([job(json!({"data": 16, "pipeline": 4, "microbatches": 8,
+    let pipeline = scenario(json!([job(&json!({"data": 16, "pipeline": 4, "microbatches": 8,
         "activation_bytes": 4 << 20, "gradient_bytes": 64 << 20}))]));
     for seed in SEEDS {
         let auto = beside(&pipeline, seed);
@@ -87,7 +63,7 @@ fn a_pipeline_is_within_one_percent_and_partly_skipped() {
 
 #[test]
 fn experts_exchange_their_tokens_by_packets() {
-    let experts = scenario(json!([job(json!({"data": 64, "expert": 16, "microbatches": 2,
+    let experts = scenario(json!([job(&json!({"data": 64, "expert": 16, "microbatches": 2,
         "expert_bytes": 256 << 10, "gradient_bytes": 32 << 20}))]));
     for seed in SEEDS {
         beside(&experts, seed);
@@ -96,7 +72,7 @@ fn experts_exchange_their_tokens_by_packets() {
 
 #[test]
 fn after_a_fault_everything_goes_by_packets() {
-    let mut dense = scenario(json!([job(json!({"data": 8, "tensor": 8, "microbatches": 2, "steps": 1,
+    let mut dense = scenario(json!([job(&json!({"data": 8, "tensor": 8, "microbatches": 2, "steps": 1,
         "tensor_bytes": 16 << 20, "gradient_bytes": 64 << 20}))]));
     dense["faults"] = json!([{"kind": "down", "targets": ["h0:p1"], "at_us": 3500}]);
     let mut off = Vec::new();

@@ -80,6 +80,20 @@ class Failures:
     uppers: Outages
 
 
+def parts(job: Job, shape: Shape) -> dict[str, int]:
+    """How many parts can fail, by field of :class:`Failures`."""
+    return {
+        "hosts": job.hosts,
+        "nics": job.gpus,
+        "ports": shape.host_links,
+        "port_flaps": shape.host_links,
+        "links": shape.fabric_links,
+        "link_flaps": shape.fabric_links,
+        "t0s": shape.t0s,
+        "uppers": shape.uppers,
+    }
+
+
 def draw(job: Job, network: Network, seed: int) -> tuple[Shape, Failures]:
     """The failures of one run. Hosts fail at the same times on every network with the same seed.
 
@@ -88,23 +102,27 @@ def draw(job: Job, network: Network, seed: int) -> tuple[Shape, Failures]:
     """
     shape = network.shape(job.gpus, job.nic_gbps, job.switch_tbps)
     rates, until = job.rates, job.days * DAY
-
-    def drawn(number: int, parts: int, between_s: float, lasts_s: float) -> Outages:
-        return outages(np.random.default_rng([seed, number]), parts, between_s, lasts_s, until)
-
     link, flap, switch = rates.link_hours * HOUR, rates.flap_days * DAY, rates.switch_hours * HOUR
     links = shape.host_links + shape.fabric_links
     _require_few("hosts", job.hosts * until / (rates.host_days * DAY), MOST_INTERRUPTIONS)
     _require_few("NICs", job.gpus * until / (rates.nic_hours * HOUR), MOST_INTERRUPTIONS)
     _require_few("links", links * until / link + links * until / flap, MOST_OUTAGES)
     _require_few("switches", (shape.t0s + shape.uppers) * until / switch, MOST_INTERRUPTIONS)
-    return shape, Failures(
-        hosts=drawn(0, job.hosts, rates.host_days * DAY, rates.host_repair_h * HOUR),
-        nics=drawn(1, job.gpus, rates.nic_hours * HOUR, rates.host_repair_h * HOUR),
-        ports=drawn(2, shape.host_links, link, rates.link_repair_h * HOUR),
-        port_flaps=drawn(3, shape.host_links, flap, rates.host_flap_s),
-        links=drawn(4, shape.fabric_links, link, rates.link_repair_h * HOUR),
-        link_flaps=drawn(5, shape.fabric_links, flap, rates.fabric_flap_s),
-        t0s=drawn(6, shape.t0s, switch, rates.switch_repair_h * HOUR),
-        uppers=drawn(7, shape.uppers, switch, rates.switch_repair_h * HOUR),
-    )
+    repair_s, switch_repair_s = rates.link_repair_h * HOUR, rates.switch_repair_h * HOUR
+    # A kind's place is part of its seed.
+    times_s = {
+        "hosts": (rates.host_days * DAY, rates.host_repair_h * HOUR),
+        "nics": (rates.nic_hours * HOUR, rates.host_repair_h * HOUR),
+        "ports": (link, repair_s),
+        "port_flaps": (flap, rates.host_flap_s),
+        "links": (link, repair_s),
+        "link_flaps": (flap, rates.fabric_flap_s),
+        "t0s": (switch, switch_repair_s),
+        "uppers": (switch, switch_repair_s),
+    }
+    counts = parts(job, shape)
+    drawn = {
+        kind: outages(np.random.default_rng([seed, number]), counts[kind], between_s, lasts_s, until)
+        for number, (kind, (between_s, lasts_s)) in enumerate(times_s.items())
+    }
+    return shape, Failures(**drawn)

@@ -32,7 +32,7 @@ import numpy as np
 
 from openmrc.errors import ArgumentError, FormatError
 from openmrc.files import read_text, replacing
-from openmrc.jobs.draw import DAY, MOST_INTERRUPTIONS, Failures, Outages, draw
+from openmrc.jobs.draw import DAY, MOST_INTERRUPTIONS, Failures, Outages, draw, parts
 from openmrc.jobs.job import MAX_DAYS, Job
 from openmrc.jobs.network import Network, Shape
 
@@ -63,20 +63,6 @@ _KINDS = {
 }
 """By field of :class:`openmrc.jobs.draw.Failures`."""
 _FIELDS = {(kind.part, kind.what): field for field, kind in _KINDS.items()}
-
-
-def _count(field: str, job: Job, shape: Shape) -> int:
-    """How many parts of a kind there are."""
-    return {
-        "hosts": job.hosts,
-        "nics": job.gpus,
-        "ports": shape.host_links,
-        "port_flaps": shape.host_links,
-        "links": shape.fabric_links,
-        "link_flaps": shape.fabric_links,
-        "t0s": shape.t0s,
-        "uppers": shape.uppers,
-    }[field]
 
 
 def write_log(path: Path | str, job: Job, network: Network | None = None, seed: int | None = None) -> int:
@@ -137,15 +123,15 @@ class Log:
         """
         shape = network.shape(job.gpus, job.nic_gbps, job.switch_tbps)
         made = {}
+        counts = parts(job, shape)
         for field, kind in _KINDS.items():
             rows = [row for row in self.rows[field] if row.begin < job.days * DAY]
-            parts = [self._part(row, kind, network, shape) for row in rows]
-            count = _count(field, job, shape)
-            for row, part in zip(rows, parts, strict=True):
-                if part >= count:
-                    raise self._wrong(row, kind, network, f"has {count:,} parts of this kind")
+            numbers = [self._part(row, kind, network, shape) for row in rows]
+            for row, number in zip(rows, numbers, strict=True):
+                if number >= counts[field]:
+                    raise self._wrong(row, kind, network, f"has {counts[field]:,} parts of this kind")
             made[field] = Outages(
-                np.array(parts, np.int64),
+                np.array(numbers, np.int64),
                 np.array([row.begin for row in rows], np.float64),
                 np.array([row.seconds for row in rows], np.float64),
             )
