@@ -1,5 +1,6 @@
 """Checkpoints: a run that goes on from one ends as the whole run; what is none of it is refused."""
 
+import itertools
 import json
 import re
 import signal
@@ -52,7 +53,8 @@ def test_a_resumed_run_ends_as_the_whole_one(tmp_path: Path, transport: str) -> 
     # The file is of the end now.
     steps: list[sim.Progress] = []
     assert sim.run(what, steps.append, resume=file) == resumed
-    assert len(steps) == 1
+    assert len(steps) == 2
+    assert [step.data_packets for step in steps] == [resumed.totals["data_packets"]] * 2
 
 
 def test_checkpoints_are_written_while_a_run_goes_on(tmp_path: Path) -> None:
@@ -113,3 +115,18 @@ def test_the_command_writes_and_resumes(tmp_path: Path, capsys: pytest.CaptureFi
     refused = one_line_error(command("simulate", "--hosts", "32", "--resume", state))
     assert refused.startswith(f"error: {state}: the checkpoint is of another scenario")
     assert "--every goes with" in one_line_error(command("simulate", "--hosts", "16", "--every", "1min"))
+
+
+def test_the_command_counts_what_it_has_simulated_since_the_checkpoint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openmrc.cli.simulate.perf_counter", itertools.count().__next__)
+    state = tmp_path / "state"
+    speeds = []
+    for option in ("--checkpoint", "--resume"):
+        assert main(["simulate", "--hosts", "16", "--size", "16MiB", option, str(state)]) == 0
+        speeds += re.findall(r"simulated +(.*)", capsys.readouterr().out)
+    assert [each.strip() for each in speeds] == [
+        "0.07 M data packets/s, 1.0 s",
+        "0.00 M data packets/s, 1.0 s",
+    ]

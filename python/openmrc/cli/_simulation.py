@@ -29,8 +29,13 @@ EngineOption = Annotated[
 
 
 @contextmanager
-def progress(what: str = "") -> Iterator[Callable[..., None]]:
-    """A progress bar with simulated time and data packets per second, on a terminal; yields what to call."""
+def progress(what: str = "", *, is_resumed: bool = False) -> Iterator[Callable[..., None]]:
+    """A progress bar with simulated time and data packets per second, on a terminal; yields what to call.
+
+    Args:
+        what: What is counted; messages if empty.
+        is_resumed: The run goes on from a checkpoint, whose progress is the first: not counted for the speed.
+    """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     console = _common.console(stderr=True)
@@ -46,8 +51,10 @@ def progress(what: str = "") -> Iterator[Callable[..., None]]:
     ) as bar:
         task = bar.add_task(what or "messages", total=None, time="", speed="")
         began = perf_counter()
+        before: int | None = None if is_resumed else 0
 
         def advance(so_far: "SoFar", name: str | None = None) -> None:
+            nonlocal before
             from openmrc.sim.text import micros
 
             # Flows have no packets.
@@ -55,7 +62,8 @@ def progress(what: str = "") -> Iterator[Callable[..., None]]:
                 so_far.data_packets or so_far.events,
                 "packets" if so_far.data_packets else "events",
             )
-            speed = counted / max(perf_counter() - began, 1e-9)
+            before = counted if before is None else before
+            speed = (counted - before) / max(perf_counter() - began, 1e-9)
             bar.update(
                 task,
                 description=name or what or "messages",

@@ -1,5 +1,6 @@
 """``openmrc simulate``: a scenario in virtual time, with its summary."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +14,7 @@ from openmrc.errors import ArgumentError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from openmrc.sim import Results
+    from openmrc.sim import Progress, Results
 
 HOSTS, PLANES, RADIX, SIZE = 1024, 8, 512, 1 << 20
 """The run without a scenario: part of the reference fabric (docs/spec/fabric.md), a mebibyte from every
@@ -155,20 +156,32 @@ def simulate(
     terminal = _common.console(stderr=True)
     if live and scenario.engine == "flow":
         raise ArgumentError("--live: the flow engine has no queues; see the progress without it")
+    is_resumed = resume is not None
+    resumed_at: list[sim.Progress] = []
+
+    def remember(so_far: sim.Progress) -> None:
+        if is_resumed and not resumed_at:
+            resumed_at.append(so_far)
+
     began = perf_counter()
     if live and terminal.is_terminal:
         from openmrc.cli._live import Live
 
         with contents_of(file), Live(terminal) as watch:
-            results = sim.run(scenario, watch=watch, capture=capture, **state)
+            results = sim.run(scenario, remember, watch=watch, capture=capture, **state)
     else:
-        with contents_of(file), progress() as advance:
-            results = sim.run(scenario, advance, capture=capture, **state)
+        with contents_of(file), progress(is_resumed=is_resumed) as advance:
+
+            def each(so_far: sim.Progress) -> None:
+                remember(so_far)
+                advance(so_far)
+
+            results = sim.run(scenario, each, capture=capture, **state)
     seconds = perf_counter() - began
     if json:
         _common.print_json({**results.to_dict(), "wall_seconds": seconds})
     else:
-        _common.console().print(_table(results, seconds))
+        _common.console().print(_table(results, seconds, resumed_at))
     written: list[Path] = []
     if parquet:
         written += results.to_parquet(parquet)
@@ -188,7 +201,8 @@ def simulate(
         raise typer.Exit(_common.EXIT_INTERRUPTED)
 
 
-def _table(results: "Results", seconds: float) -> "Table":
+def _table(results: "Results", seconds: float, resumed_at: Sequence["Progress"]) -> "Table":
+    """The figures of a run of so many seconds, which went on from that progress if there is one."""
     from rich.table import Table
 
     from openmrc.sim.text import headline
@@ -204,6 +218,7 @@ def _table(results: "Results", seconds: float) -> "Table":
     counted, what = (
         ("events", "events") if results.scenario.engine == "flow" else ("data_packets", "data packets")
     )
-    speed = results.totals[counted] / max(seconds, 1e-9) / 1e6
+    before = sum(getattr(progress, counted) for progress in resumed_at)
+    speed = (results.totals[counted] - before) / max(seconds, 1e-9) / 1e6
     table.add_row("simulated", f"{speed:.2f} M {what}/s, {seconds:.1f} s")
     return table

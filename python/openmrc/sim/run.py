@@ -52,7 +52,8 @@ def run(
 
     Args:
         scenario: What to run.
-        progress: Called now and then with how far the run has come.
+        progress: Called now and then with how far the run has come. With ``resume`` first with how far it had
+            come by then.
         watch: Called more often, with how far the run has come and a function that reads what the planes
             carry now, which looks at every port; none at flow level.
         capture: The file for the packets that ``scenario.record.capture`` asks for, in pcapng format.
@@ -88,6 +89,8 @@ def run(
         raise located(scenario, error) from None
     if resume is not None:
         simulation.resume(Path(resume))
+        if progress is not None:
+            progress(simulation.progress())
     keeper = checkpoints.Keeper(simulation, Path(checkpoint), every_s) if checkpoint is not None else None
     step = _EVENTS_PER_STEP_IN_PYTHON if in_python else _EVENTS_PER_STEP
     if scenario.engine == "flow":
