@@ -2,7 +2,7 @@
 
 A day has thousands of steps, but the worst NIC of a job has lost one of few numbers of ports. A run for each
 number that occurs says what all steps take while it lasts. Lost uplinks keep the ratio of bandwidth: with few
-of them flows and packets differ by up to 15 % (docs/jobs.md).
+of them flows and packets differ by up to 17 % (docs/jobs.md).
 """
 
 import numpy as np
