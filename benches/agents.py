@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,6 +63,8 @@ class Agent:
     failures: int = 0
     dead: frozenset[int] = frozenset()
     """Places of the paths that it has last reported as condemned."""
+    told: dict[int, int] = field(default_factory=dict)
+    """By place: how often a path has changed, as the controller has it."""
     deny_version: int = 0
 
 
@@ -71,8 +74,6 @@ class Counts:
 
     reports: int = 0
     failed: int = 0
-    events: int = 0
-    """Paths condemned or back, in reports that the controller has taken."""
     latencies: list[float] = field(default_factory=list)
 
 
@@ -85,6 +86,8 @@ class Agents:
         self.counts = Counts()
         self.failing: frozenset[str] = frozenset()
         """T1s over which nothing passes now."""
+        self.flips: Counter[str] = Counter()
+        """How often each T1 has failed or come back: so often its paths were condemned or taken back."""
         self.t1s = sorted(str(switch) for switch in fabric.switches() if switch.tier == 1)
         self.changed = asyncio.Condition()
         secret, draw = Token(SECRET), random.Random(1)
@@ -103,9 +106,20 @@ class Agents:
         )
         return Agent(number, paths, header, f"{draw.getrandbits(64):016x}")
 
-    def body(self, agent: Agent) -> tuple[bytes, frozenset[int]]:
-        """A report, and the paths that it has as condemned."""
+    def fail(self, failing: frozenset[str]) -> None:
+        """From now on nothing passes over these T1s, and something over all others."""
+        self.flips.update(failing ^ self.failing)
+        self.failing = failing
+
+    def changes(self) -> int:
+        """How often paths of all agents were condemned or taken back."""
+        return sum(self.flips[t1] for agent in self.agents for *_, t1 in agent.paths)
+
+    def body(self, agent: Agent) -> tuple[bytes, frozenset[int], dict[int, int]]:
+        """A report, the paths that it has as condemned, and how often those have changed that are news."""
         agent.sequence += 1
+        flips = ((place, self.flips[t1]) for place, (*_, t1) in enumerate(agent.paths))
+        news = {place: times for place, times in flips if times != agent.told.get(place, 0)}
         dead = frozenset(n for n, (_, _, t1) in enumerate(agent.paths) if t1 in self.failing)
         rows: dict[str, list[tuple[int, int]]] = {"dead": [], "alive": []}
         for place, (peer, ev, _) in enumerate(agent.paths):
@@ -118,9 +132,10 @@ class Agents:
             "devices": 8,
             "jobs": ["a-job"],
             "deny_version": agent.deny_version,
+            "changes": [(*agent.paths[place][:2], times) for place, times in news.items()],
             **rows,
         }
-        return json.dumps(report).encode(), dead
+        return json.dumps(report).encode(), dead, news
 
     async def run(self, agent: Agent) -> None:
         """Reports until it is cancelled, as the real one: at once what changes, else a heartbeat."""
@@ -156,7 +171,7 @@ class Agents:
                 return
 
     async def _report(self, agent: Agent, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        body, dead = self.body(agent)
+        body, dead, news = self.body(agent)
         began = time.monotonic()
         writer.write(f"{agent.header}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         async with asyncio.timeout(10):
@@ -167,8 +182,8 @@ class Agents:
             raise ValueError(answer)
         self.counts.latencies.append(time.monotonic() - began)
         self.counts.reports += 1
-        self.counts.events += len(dead ^ agent.dead)
         agent.dead = dead
+        agent.told |= news
         agent.deny_version = json.loads(answer)["deny_version"]
 
     async def burst(self, events: float, seconds: float) -> None:
@@ -177,10 +192,10 @@ class Agents:
         flips = max(2, round(share * len(self.t1s)))
         place, until = 0, time.monotonic() + seconds
         while (now := time.monotonic()) < until:
-            self.failing = frozenset(self.t1s[(place + n) % len(self.t1s)] for n in range(flips // 2))
+            self.fail(frozenset(self.t1s[(place + n) % len(self.t1s)] for n in range(flips // 2)))
             place += flips // 2
             await asyncio.sleep(now + PERIOD_S - time.monotonic())
-        self.failing = frozenset()
+        self.fail(frozenset())
 
 
 class Controller:
@@ -238,7 +253,7 @@ async def until(controller: Controller, ready: Any, patience_s: float) -> float 
 async def part(controller: Controller, agents: Agents, seconds: float) -> dict[str, Any]:
     """What the controller does and needs in a time."""
     agents.counts = counts = Counts()
-    cpu, began = controller.cpu_s(), time.monotonic()
+    cpu, began, changes = controller.cpu_s(), time.monotonic(), agents.changes()
     await asyncio.sleep(seconds)
     took = time.monotonic() - began
     latencies = sorted(counts.latencies) or [0.0]
@@ -247,7 +262,7 @@ async def part(controller: Controller, agents: Agents, seconds: float) -> dict[s
         "core": (controller.cpu_s() - cpu) / took,
         "memory_bytes": controller.memory(),
         "reports_per_s": counts.reports / took,
-        "events_per_s": counts.events / took,
+        "events_per_s": (agents.changes() - changes) / took,
         "failed": counts.failed,
         "p50_ms": latencies[len(latencies) // 2] * 1e3,
         "p99_ms": latencies[len(latencies) * 99 // 100] * 1e3,
@@ -286,6 +301,9 @@ async def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any
         )
         metrics = await controller.ask("/metrics")
         found["refused"] = float(re.findall(r'reports_total\{outcome="refused"\} (\S+)', metrics)[0])
+        counted = float(re.findall(r"path_changes_total (\S+)", metrics)[0])
+        found["events"] = agents.changes()
+        found["events_lost"] = agents.changes() - counted
         began = controller.restart()
         whole = await until(
             controller,

@@ -28,6 +28,8 @@ from openmrc.operate.probed import EVALUATION_S, RATE, Cost
 TARGETS = {"precision": 0.99, "recall": 0.99, "right component": 0.98}
 MOST_SHARE = 0.001
 """Of bandwidth, for probes."""
+MOST_QUIET_S = 900
+"""Of a simulation; a longer time is several, each with a seed of its own."""
 
 
 def one(hosts: int, number: int, seed: int, rate: int) -> drill.Outcome:
@@ -177,10 +179,12 @@ def collect(
             pool.submit(one, arguments.hosts, number, arguments.seed, arguments.rate): number
             for number in range(arguments.faults)
         }
-        seconds = arguments.quiet / arguments.jobs
+        parts = max(arguments.jobs, math.ceil(arguments.quiet / MOST_QUIET_S)) if arguments.quiet else 0
         calm = [
-            pool.submit(part_of_quiet, arguments.hosts, seconds, arguments.seed + part, arguments.rate)
-            for part in range(arguments.jobs if arguments.quiet else 0)
+            pool.submit(
+                part_of_quiet, arguments.hosts, arguments.quiet / parts, arguments.seed + part, arguments.rate
+            )
+            for part in range(parts)
         ]
         try:
             for task in as_completed(tasks):
@@ -192,7 +196,10 @@ def collect(
                 )
                 took = f"{len(done)}/{arguments.faults} in {time.monotonic() - began:.0f} s"
                 print(f"{took}: {outcome.drawn.kind}: {rows}", file=sys.stderr, flush=True)
-            quiet += [task.result() for task in calm]
+            for part in as_completed(calm):
+                quiet.append(part.result())
+                took = f"quiet {len(quiet)}/{parts} in {time.monotonic() - began:.0f} s"
+                print(f"{took}: {quiet[-1][0]} false alarms", file=sys.stderr, flush=True)
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
             raise

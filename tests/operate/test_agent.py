@@ -117,6 +117,7 @@ def test_a_lab_is_watched_and_steered_by_agents(tmp_path, monkeypatch):
             ), client.faults()
             lab.repair(link)
             assert eventually(lambda: ring.write(1) or client.faults() == [], 60)
+            assert eventually(lambda: client.link(link).path_changes > 0, 10), "paths over it were condemned"
             before = crossed(other)
             ring.write(20)
             assert crossed(other) - before > 20

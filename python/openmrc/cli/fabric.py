@@ -211,6 +211,8 @@ def show(
     print(printable(f"{found.name}: {found.evidence}, {found.lower} to {found.upper}"))
     if found.decision != "none":
         print(printable(f"{found.decision}{denied}"))
+    if found.path_changes:
+        print(f"paths over it were condemned or taken back {found.path_changes:,} times")
     for change in found.history:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(change.time))
         decision = "" if change.decision == "none" else f", {change.decision}"

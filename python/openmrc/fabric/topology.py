@@ -348,6 +348,20 @@ class Fabric:
             raise ArgumentError(f"EV {ev:#x}: an EV has 32 bits")
         return self._path(a, b, self.core.path_of_ev(a, b, ev))
 
+    def crossed(self, src: int, dst: int, ev: int) -> tuple[list[str], list[str]]:
+        """The switches and the links of a path, in order: what :meth:`path` has of them, for many paths.
+
+        Args:
+            src: Number of the sender.
+            dst: Number of the receiver.
+            ev: The path's entropy value.
+
+        Raises:
+            ArgumentError: if it names no path between them.
+        """
+        *_, first, hops = self.core.path_of_ev(src, dst, ev)
+        return [hop[0] for hop in hops], [first, *(hop[3] for hop in hops)]
+
     @overload
     def path_of(self, what: int) -> EvFields: ...
     @overload

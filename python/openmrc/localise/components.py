@@ -1,7 +1,8 @@
 """What can fail: hosts, links, one direction of a link, switches, and groups of links that share a part."""
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from openmrc.fabric import Path
@@ -41,9 +42,15 @@ class Component(NamedTuple):
         return (Kind.LINK if directed else self.kind, self.name)
 
 
+@lru_cache(1 << 18)
+def _component(kind: Kind, name: str) -> Component:
+    """One object for each: a fabric has far fewer components than paths that need them."""
+    return Component(kind, name)
+
+
 def crossing(link: str, *, upward: bool) -> tuple[Component, Component]:
     """The components that a packet needs which crosses a link in one direction."""
-    return Component(Kind.LINK, link), Component(Kind.UPWARD if upward else Kind.DOWNWARD, link)
+    return _component(Kind.LINK, link), _component(Kind.UPWARD if upward else Kind.DOWNWARD, link)
 
 
 def grouped(links: Iterable[str], groups: Mapping[str, str]) -> Iterable[Component]:
@@ -53,7 +60,7 @@ def grouped(links: Iterable[str], groups: Mapping[str, str]) -> Iterable[Compone
         links: Names of links.
         groups: The group of each link that is in one.
     """
-    return {Component(Kind.GROUP, groups[link]) for link in links if link in groups}
+    return {_component(Kind.GROUP, groups[link]) for link in links if link in groups}
 
 
 def components_of_path(path: Path, groups: Mapping[str, str] | None = None) -> frozenset[Component]:
@@ -63,10 +70,22 @@ def components_of_path(path: Path, groups: Mapping[str, str] | None = None) -> f
         path: A path of the fabric, from one host to another.
         groups: The group of each link that shares a part with others, by the link's name.
     """
-    top = (len(path.hops) - 1) // 2
-    found = {Component(Kind.HOST, path.src), Component(Kind.HOST, path.dst)}
-    found |= {Component(Kind.SWITCH, hop.switch) for hop in path.hops}
-    for number, link in enumerate(path.links):
+    return components_of(path.src, path.dst, [hop.switch for hop in path.hops], path.links, groups)
+
+
+def components_of(
+    src: str,
+    dst: str,
+    switches: Sequence[str],
+    links: Sequence[str],
+    groups: Mapping[str, str] | None = None,
+) -> frozenset[Component]:
+    """The same of a path's hosts, switches and links."""
+    top = (len(switches) - 1) // 2
+    found = {_component(Kind.HOST, src), _component(Kind.HOST, dst)}
+    found.update(_component(Kind.SWITCH, switch) for switch in switches)
+    for number, link in enumerate(links):
         found.update(crossing(link, upward=number <= top))
-    found.update(grouped(path.links, groups or {}))
+    if groups:
+        found.update(grouped(links, groups))
     return frozenset(found)

@@ -8,7 +8,7 @@ fitted instead of given).
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -129,6 +129,11 @@ class _Search:
         for i, components in enumerate(self._sets):
             for component in components & suspects:
                 self._through[component].append(i)
+        self._lossy_through: defaultdict[Component, list[int]] = defaultdict(list)
+        for i in self._lossy:
+            for component in self._sets[i]:
+                self._lossy_through[component].append(i)
+        self._needing: dict[Component, frozenset[int]] = {}
         self._rates: dict[Component, float] = {}
 
     def verdicts(self) -> list[Verdict]:
@@ -170,7 +175,14 @@ class _Search:
 
     def _losses(self, component: Component) -> set[int]:
         """The observations with losses that cross a component."""
-        return {i for i in self._through[component] if self._counts[i][1]}
+        return set(self._lossy_through[component])
+
+    def _needs(self, component: Component) -> frozenset[int]:
+        """The observations that need a component that was chosen."""
+        found = self._needing.get(component)
+        if found is None:
+            found = self._needing[component] = frozenset(self._through[component])
+        return found
 
     def _posterior(self) -> float:
         """Logarithm of the posterior of what is chosen, up to a constant."""
@@ -185,12 +197,12 @@ class _Search:
 
     def _best_addition(self, banned: Collection[Component]) -> Component | None:
         """The component that raises the posterior most; ``None`` if none has the evidence."""
-        # An addition explains at most what is unexplained of its paths. So the search begins with those of
-        # which most is, and passes over what cannot be better; of equals the first one is taken.
+        # An addition explains at most what is unexplained of its paths with losses. So the search begins with
+        # those of which most is, and passes over what cannot be better; of equals the first one is taken.
         unexplained = self._unexplained()
         bounds = [
-            (sum(unexplained[i] for i in through), place, component)
-            for place, (component, through) in enumerate(self._through.items())
+            (sum(unexplained[i] for i in self._lossy_through[component]), place, component)
+            for place, component in enumerate(self._through)
             if component not in self._rates and component not in banned
         ]
         best, most, first = None, 0.0, -1
@@ -209,16 +221,13 @@ class _Search:
                 best, most, first = component, gain + prior, place
         return best
 
-    def _unexplained(self, without: Collection[Component] = ()) -> list[float]:
-        """How improbable the losses of each observation are with what is chosen, nats."""
-        arrives = [1 - self._model.background] * len(self._sets)
+    def _unexplained(self, without: Collection[Component] = ()) -> dict[int, float]:
+        """How improbable each observation with losses is with what is chosen, nats."""
+        arrives = dict.fromkeys(self._lossy, 1 - self._model.background)
         for component, rate in self._rates.items():
-            for i in self._through[component] if component not in without else ():
+            for i in self._lossy_through[component] if component not in without else ():
                 arrives[i] *= 1 - rate
-        return [
-            -_log_likelihood(sent, lost, share)
-            for (sent, lost), share in zip(self._counts, arrives, strict=True)
-        ]
+        return {i: -_log_likelihood(*self._counts[i], share) for i, share in arrives.items()}
 
     def _refit(self) -> None:
         """Fits the rates again, one after the other with the others as they are."""
@@ -241,24 +250,37 @@ class _Search:
         The rates of the other chosen components are kept, except those of ``without``, which are taken as
         healthy.
         """
-        # Paths with the same other faults differ only in their counts, which add up.
-        groups: defaultdict[float, list[int]] = defaultdict(lambda: [0, 0])
-        others = {c: rate for c, rate in self._rates.items() if c != component and c not in without}
-        for i in self._through[component]:
-            arrives = 1 - self._model.background
-            for other, rate in others.items():
-                if other in self._sets[i]:
-                    arrives *= 1 - rate
-            counts = groups[arrives]
-            counts[0] += self._counts[i][0]
-            counts[1] += self._counts[i][1]
+        groups = self._groups(component, without)
 
         def log_likelihood(rate: float) -> float:
             return sum(_log_likelihood(sent, lost, s * (1 - rate)) for s, (sent, lost) in groups.items())
 
-        least = max(self._model.background, self._model.least_loss)
-        rate = _maximum(log_likelihood, least, 1 - self._model.background)
+        least, most = max(self._model.background, self._model.least_loss), 1 - self._model.background
+        if len(groups) == 1:
+            [(share, (sent, lost))] = groups.items()
+            rate = min(max(1 - (1 - lost / sent) / share, least), most)
+        else:
+            rate = _maximum(log_likelihood, least, most)
         return rate, log_likelihood(rate) - log_likelihood(0.0)
+
+    def _groups(self, component: Component, without: Collection[Component]) -> Mapping[float, Sequence[int]]:
+        """Packets sent and lost over a component, by the share that the other faults let arrive."""
+        through, healthy = self._through[component], 1 - self._model.background
+        others = [
+            (self._needs(other), 1 - rate)
+            for other, rate in self._rates.items()
+            if other != component and other not in without and not self._needs(other).isdisjoint(through)
+        ]
+        groups: defaultdict[float, list[int]] = defaultdict(lambda: [0, 0])
+        for i in through:
+            arrives = healthy
+            for needing, share in others:
+                if i in needing:
+                    arrives *= share
+            counts = groups[arrives]
+            counts[0] += self._counts[i][0]
+            counts[1] += self._counts[i][1]
+        return groups
 
     def _verdict(self, component: Component) -> Verdict:
         """Compares a chosen component with all that could take its place."""
@@ -271,7 +293,7 @@ class _Search:
         # The component itself is first: what can explain much less has no share of the posterior.
         for rival in (component, *rivals - {component}):
             prior = math.log(self._model.priors[rival.kind])
-            if sum(unexplained[i] for i in self._through[rival]) + prior < most - _NO_SHARE:
+            if sum(unexplained[i] for i in self._lossy_through[rival]) + prior < most - _NO_SHARE:
                 continue
             posterior[rival] = self._fit(rival, without=[component])[1] + prior
             most = max(most, posterior[rival])

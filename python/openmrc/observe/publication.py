@@ -18,6 +18,7 @@ import stat
 import sys
 import threading
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -144,6 +145,8 @@ class Publication(Closable):
         self._agent: _Reader | None = None
         self._announced = -announce.AGAIN_S
         self._condemned: dict[tuple[int, int, int], int] = {}
+        self._changes: defaultdict[int, Counter[tuple[int, int]]] = defaultdict(Counter)
+        """By queue pair: how often each path was condemned or taken back."""
         self._stopped = threading.Event()
         self._pid = os.getpid()
         with contextlib.ExitStack() as stack:
@@ -203,13 +206,19 @@ class Publication(Closable):
             bad = [
                 (port, ev, self._condemned.get((number, port, ev), 0)) for port, ev in by_state["assumed_bad"]
             ]
+            changes = [(port, ev, times) for (port, ev), times in self._changes[number].items()]
+            denied = by_state["denied"]
             pairs.append(
-                QueuePairPaths(qp_num=number, remote=remote, good=good, bad=bad, denied=by_state["denied"])
+                QueuePairPaths(
+                    qp_num=number, remote=remote, good=good, bad=bad, denied=denied, changes=changes
+                )
             )
+        for number in self._changes.keys() - {pair.qp_num for pair in pairs}:
+            del self._changes[number]
         pairs.sort(key=lambda pair: not pair.bad)
         room, shown = MOST_PATHS, []
         for pair in pairs:
-            room -= len(pair.good) + len(pair.bad) + len(pair.denied)
+            room -= len(pair.good) + len(pair.bad) + len(pair.denied) + len(pair.changes)
             if room < 0:
                 break
             shown.append(pair)
@@ -268,6 +277,8 @@ class Publication(Closable):
         }
         kind = str(fields.pop("type", None) or fields.pop("state"))
         now = fields.pop("time_ns", time.monotonic_ns())
+        if kind in ("assumed_bad", "good"):
+            self._changes[event.qp_num][event.port, event.ev] += 1
         if kind == "assumed_bad":
             self._condemned[event.qp_num, event.port, event.ev] = event.time_ns
         elif kind == "good":

@@ -108,6 +108,9 @@ class QueuePairPaths:
     was published later."""
     denied: list[tuple[int, int]]
     """Port and entropy value of those that a controller has disabled."""
+    changes: list[tuple[int, int, int]] = field(default_factory=list)
+    """Port and entropy value of paths that were condemned or taken back since the device was published, and
+    how often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +143,7 @@ class DevicePaths:
                 good=[(port, ev) for port, ev in pair["good"]],
                 bad=[(port, ev, since) for port, ev, since in pair["bad"]],
                 denied=[(port, ev) for port, ev in pair["denied"]],
+                changes=[(port, ev, times) for port, ev, times in pair.get("changes", ())],
             )
             for pair in answer["queue_pairs"]
         ]

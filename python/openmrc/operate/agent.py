@@ -22,6 +22,7 @@ from openmrc.fabric import Fabric
 from openmrc.files import read_text, write_text
 from openmrc.observe import DevicePaths, Observer, devices
 from openmrc.operate.announced import Announced, Process
+from openmrc.operate.changes import Changes
 from openmrc.operate.client import Client
 from openmrc.operate.goodput import Received, Watched, job_name
 from openmrc.operate.locate import Locator, Sight
@@ -73,7 +74,7 @@ class Told:
         """Whether a report of this is due: it is news, or there was none for long.
 
         Args:
-            content: The report but for its loops.
+            content: The report but for its loops and changes.
             loops: Counts of loops. Of those that lose nothing they grow with every turn, and are no news.
             now: Monotonic seconds.
         """
@@ -141,6 +142,7 @@ class Agent:
         self._sequence = 0
         self._failures = 0
         self._told: dict[str, Told] = {}
+        self._changes = {host: Changes() for host in self.hosts}
         self._ended = threading.Event()
         if state is not None and state.exists():
             self._restore(state)
@@ -255,11 +257,13 @@ class Agent:
         )
         now = time.monotonic()
         told = self._told.setdefault(host, Told())
-        if not told.is_due(content, loops, now):
+        changes = self._changed(host, seen)
+        if not changes and not told.is_due(content, loops, now):
             return
         self._sequence += 1
         report = Report(
             **content,
+            changes=changes,
             loops=loops,
             host=host,
             boot=self._boot,
@@ -278,6 +282,7 @@ class Agent:
         self._failures, self.counts.connected = 0, True
         self.counts.reports["sent"] += 1
         told.told(content, loops, now)
+        self._changes[host].told(changes)
         self.probing.told(host)
         if reply.deny is not None and (reply.deny_version, frozenset(reply.deny)) != (
             self.deny_version,
@@ -285,6 +290,19 @@ class Agent:
         ):
             self.deny, self.deny_version = frozenset(reply.deny), reply.deny_version
             self._keep()
+
+    def _changed(self, host: str, seen: Iterable[_Seen]) -> list[tuple[int, int, int]]:
+        changes = self._changes[host]
+        changes.see(
+            {
+                each.key: (
+                    ((pair, self.fabric.host(path.dst), path.ev), times)
+                    for pair, path, times in self._locator.changes(each.paths)
+                )
+                for each in seen
+            }
+        )
+        return changes.due()
 
     def _failed(self, error: Error) -> None:
         self.counts.reports["failed"] += 1

@@ -5,7 +5,6 @@ Whoever reaches it may read. Changes need the operators' token, reports the toke
 
 import asyncio
 import contextlib
-import ipaddress
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
@@ -15,18 +14,16 @@ from typing import Any
 from fastapi import FastAPI, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
-from pydantic import ValidationError
 
 import openmrc
 from openmrc import colours
 from openmrc.control import Token
-from openmrc.control.messages import problem
 from openmrc.errors import ArgumentError, StateError
 from openmrc.operate import metrics, model
 from openmrc.operate.model import API
+from openmrc.operate.reports import PATH, Reports, Scope, Send, bearer, described
 from openmrc.operate.series import KEPT_S
 from openmrc.operate.service import Service
-from openmrc.operate.tokens import is_agent
 from openmrc.operate.validate import validate
 from openmrc.switchconf.render import resolved
 
@@ -48,9 +45,7 @@ _HEADERS = [
     (b"cache-control", b"no-store"),
 ]
 
-Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 def application(service: Service, token: Token | None, *, names: frozenset[str] | None = None) -> "Guard":
@@ -70,11 +65,24 @@ def application(service: Service, token: Token | None, *, names: frozenset[str] 
         docs_url=None,
         redoc_url=None,
     )
+    _described(app)
     _errors(app)
     _reading(app, service)
     _changing(app, service, token)
     _page(app)
-    return Guard(app, names)
+    return Guard(app, Reports(service, token), names)
+
+
+def _described(app: FastAPI) -> None:
+    """Adds to the description what is answered beside the framework."""
+    whole = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        found = whole()
+        found["paths"].setdefault(PATH, described())
+        return found
+
+    app.openapi = openapi  # type: ignore[method-assign]
 
 
 def _errors(app: FastAPI) -> None:
@@ -194,38 +202,14 @@ def _changing(app: FastAPI, service: Service, token: Token | None) -> None:
         """
         if token is None:
             raise HTTPException(403, "this controller is read-only: it was started without a token")
-        if not token.matches(_bearer(request)):
+        if not token.matches(bearer(dict(request.headers.raw))):
             raise HTTPException(401, "changes need the operators' token", {"WWW-Authenticate": "Bearer"})
         return await service.act(wanted)
 
     @app.get(f"{API}/token")
     async def check(request: Request) -> dict[str, bool]:
         """Whether the token of this request may change something."""
-        return {"operator": token is not None and token.matches(_bearer(request))}
-
-    body = {
-        "requestBody": {
-            "required": True,
-            "content": {"application/json": {"schema": model.Report.model_json_schema()}},
-        }
-    }
-
-    @app.post(f"{API}/reports", openapi_extra=body)
-    async def report(request: Request) -> model.Reply:
-        """Takes a report of an agent; needs the token of its host."""
-        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-            raise HTTPException(415, "a report is application/json")
-        try:
-            found = model.Report.model_validate_json(await request.body())
-        except ValidationError as error:
-            service.reports["refused"] += 1
-            raise HTTPException(422, problem(error)) from None
-        if token is not None and not is_agent(token, found.host, _bearer(request)):
-            service.reports["refused"] += 1
-            raise HTTPException(401, f"this is not the token of {found.host}'s agent")
-        if token is None and not _is_local(request):
-            raise HTTPException(403, "without a token, reports are taken from this machine only")
-        return service.take(found)
+        return {"operator": token is not None and token.matches(bearer(dict(request.headers.raw)))}
 
 
 def _page(app: FastAPI) -> None:
@@ -246,23 +230,12 @@ def _page(app: FastAPI) -> None:
         return Response(files[name], media_type=_TYPES[name.rpartition(".")[2]])
 
 
-def _bearer(request: Request) -> str:
-    kind, _, given = request.headers.get("authorization", "").partition(" ")
-    return given.strip() if kind.lower() == "bearer" else ""
-
-
-def _is_local(request: Request) -> bool:
-    try:
-        return request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
-    except ValueError:
-        return False
-
-
 class Guard:
     """Limits of every request, before anything reads it: size, host name; and headers of every answer."""
 
-    def __init__(self, app: FastAPI, names: frozenset[str] | None) -> None:
+    def __init__(self, app: FastAPI, reports: Reports, names: frozenset[str] | None) -> None:
         self.app = app
+        self._reports = reports
         self._names = names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -306,7 +279,10 @@ class Guard:
             given = True
             return {"type": "http.request", "body": bytes(body), "more_body": False}
 
-        await self.app(scope, whole, with_headers)
+        if scope["path"] == PATH:
+            await self._reports(scope, bytes(body), with_headers)
+        else:
+            await self.app(scope, whole, with_headers)
 
 
 def _name(host: bytes) -> str:

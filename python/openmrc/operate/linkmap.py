@@ -18,15 +18,14 @@ from openmrc.localise import (
     Kind,
     Observation,
     Verdict,
-    components_of_path,
     localise,
     loops_of_host,
 )
-from openmrc.localise.components import crossing
+from openmrc.localise.components import components_of, crossing
 from openmrc.localise.likelihood import evidence_against
 from openmrc.localise.loops import PROBERS
 from openmrc.localise.paths import PACKETS
-from openmrc.operate.model import Decision, Evidence, FabricInfo, HostInfo, Panel, Report
+from openmrc.operate.model import MOST_CHANGES, Decision, Evidence, FabricInfo, HostInfo, Panel, Report
 from openmrc.switchconf.devices import breakout
 
 MOST_LINKS = 200_000
@@ -170,6 +169,15 @@ def _cages(ports: Iterable[SwitchPort], size: int) -> Iterator[list[SwitchPort]]
             yield cage
 
 
+class _Way(NamedTuple):
+    """A path of a report."""
+
+    dead: Observation
+    """What it says if it is condemned."""
+    alive: Observation
+    links: frozenset[str]
+
+
 @dataclass(slots=True)
 class HostView:
     """A host as its agent describes it."""
@@ -180,6 +188,8 @@ class HostView:
     received: float
     """Time of the report since 1970, by this machine's clock."""
     observations: list[Observation] = field(default_factory=list)
+    paths: list[Observation] = field(default_factory=list)
+    """Those of the observations that are paths of queue pairs."""
     good: frozenset[str] = frozenset()
     """Links over which packets or probes of the host arrive."""
     losing: int = 0
@@ -193,6 +203,29 @@ class HostView:
     """Whether an evaluation has had the report."""
     used: frozenset[str] = frozenset()
     """Links on paths that its queue pairs use."""
+    changes: dict[tuple[int, int], int] = field(default_factory=dict)
+    """By peer and entropy value: how often a path was condemned or taken back, as the agent counts."""
+    counts_from_0: bool = False
+    """Whether every report of this boot of the agent was heard."""
+
+    def differs(self, before: "HostView", patience: float) -> bool:
+        """Whether an evaluation would find something else than with the report before.
+
+        Where nothing is lost, counts of loops that grow are no news.
+
+        Args:
+            before: The host at its report before.
+            patience: Seconds after which a report does not count any more.
+        """
+        return bool(
+            self.losing
+            or self.unseen
+            or before.losing
+            or self.heard - before.heard > patience
+            or (self.good, self.used) != (before.good, before.used)
+            or (self.report.deny_version, self.report.devices)
+            != (before.report.deny_version, before.report.devices)
+        )
 
 
 class Map:
@@ -205,7 +238,11 @@ class Map:
         self.evidence: dict[str, Evidence] = dict.fromkeys(topology.links, Evidence.UNKNOWN)
         self.decision: dict[str, Decision] = {}
         """Links that are denied or drained."""
-        self._path = lru_cache(1 << 17)(self._components)
+        self.path_changes: Counter[str] = Counter()
+        """How often paths over each link were condemned or taken back."""
+        self.changes = 0
+        """How often paths were condemned or taken back."""
+        self._way = lru_cache(1 << 17)(self._way_of)
         self._loops = lru_cache(1 << 14)(self._loops_of)
         self._more_loops = lru_cache(1 << 4)(self._loops_of)
 
@@ -220,14 +257,15 @@ class Map:
         if before and before.report.boot == report.boot and before.report.sequence >= report.sequence:
             return False
         view = HostView(report, heard, received)
+        if before and (report.dead, report.alive) == (before.report.dead, before.report.alive):
+            view.paths, view.used = before.paths, before.used
+        else:
+            ways = [self._way(source, peer, ev) for peer, ev in report.alive]
+            view.used = frozenset().union(*(way.links for way in ways))
+            view.paths = [self._way(source, peer, ev).dead for peer, ev in report.dead]
+            view.paths += [way.alive for way in ways]
+        view.observations = view.paths.copy()
         good: set[str] = set()
-        for rows, lost in ((report.dead, PACKETS), (report.alive, 0)):
-            for peer, ev in rows:
-                components, links = self._path(source, peer, ev)
-                view.observations.append(Observation(components, PACKETS, lost))
-                if not lost:
-                    good.update(links)
-        view.used = frozenset(good)
         for plane in report.ports_down:
             if plane >= self.fabric.planes:
                 raise ArgumentError(f"plane {plane}: the fabric has {self.fabric.planes}")
@@ -237,17 +275,39 @@ class Map:
             view.loops[components] = Observation(components, each.sent, each.lost)
             if each.lost < each.sent:
                 good.update(c.name for c in components if c.kind is Kind.LINK)
-        view.good = frozenset(good)
+        view.good = view.used | good
         view.observations += view.loops.values()
         view.losing = sum(observation.lost > 0 for observation in view.observations)
         if before is not None:
             view.unseen = _worse(before, view)
+        self._count(source, before, view)
         self.hosts[report.host] = view
         return True
 
-    def _components(self, src: int, dst: int, ev: int) -> tuple[frozenset[Component], tuple[str, ...]]:
-        path = self.fabric.path(src, dst, ev=ev)
-        return components_of_path(path, self.topology.optic_of), path.links
+    def _count(self, source: int, before: HostView | None, view: HostView) -> None:
+        """Adds what paths have changed since the report before."""
+        report = view.report
+        view.counts_from_0 = report.sequence == 1
+        if before is not None and before.report.boot == report.boot:
+            view.changes, view.counts_from_0 = before.changes, before.counts_from_0
+        ways = [self._way(source, peer, ev) for peer, ev, _ in report.changes]
+        for (peer, ev, times), way in zip(report.changes, ways, strict=True):
+            # What an agent had counted before this controller heard of it is no change of now.
+            more = times - view.changes.pop((peer, ev), 0 if view.counts_from_0 else times)
+            view.changes[peer, ev] = times
+            if more > 0:
+                self.changes += more
+                for link in way.links:
+                    self.path_changes[link] += more
+        while len(view.changes) > MOST_CHANGES:
+            del view.changes[next(iter(view.changes))]
+
+    def _way_of(self, src: int, dst: int, ev: int) -> _Way:
+        self.fabric.host(dst)
+        switches, links = self.fabric.crossed(src, dst, ev)
+        needed = components_of(f"h{src}", f"h{dst}", switches, links, self.topology.optic_of)
+        dead, alive = Observation(needed, PACKETS, PACKETS), Observation(needed, PACKETS, 0)
+        return _Way(dead, alive, frozenset(links))
 
     def _cable(self, host: int, plane: int) -> frozenset[Component]:
         t0 = SwitchId(plane, 0, host // self.fabric.core.hosts_per_t0)

@@ -119,6 +119,17 @@ class Locator:
                 )
         return sight
 
+    def changes(self, device: DevicePaths) -> Iterator[tuple[int, Path, int]]:
+        """Yields queue pair, path, and how often the path was condemned or taken back."""
+        host = self._host(device.addresses)
+        for pair in device.queue_pairs if host is not None else ():
+            peer = self._host(pair.remote) if pair.changes else None
+            if peer is None or peer == host:
+                continue
+            for port, ev, times in pair.changes:
+                if path := self._path(device, str(host), peer, port, ev):
+                    yield pair.qp_num, path, times
+
     def _see(self, device: DevicePaths, host: str, sight: Sight) -> None:
         planes = self.planes(device.addresses, host)
         for port in planes.keys() - set(device.ports_up):

@@ -104,6 +104,11 @@ def of_controller(service: Service) -> Iterator[Metric]:
         "plane",
         ((str(plane), share) for plane, share in sorted(least.items())),
     )
+    yield CounterMetricFamily(
+        "openmrc_fabric_path_changes",
+        "Paths that queue pairs have condemned or taken back.",
+        value=service.map.changes,
+    )
     goodput = CounterMetricFamily(
         "openmrc_job_goodput_bytes",
         "Bytes that the processes of a job have received.",

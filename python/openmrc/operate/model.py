@@ -14,6 +14,8 @@ MOST_BODY = 1 << 20
 """Bytes of a request."""
 MOST_PATHS = 4096
 """Paths of a kind in a report."""
+MOST_CHANGES = 1 << 16
+"""Paths of a host whose changes are counted: those that changed last."""
 MOST_JOBS = 64
 """Jobs in a report."""
 MOST_JOB_NAME = 64
@@ -98,6 +100,9 @@ class Report(_Model):
     """Number of the peer and entropy value of the fabric, of condemned paths."""
     alive: Annotated[list[tuple[Uint32, Uint32]], Field(max_length=MOST_PATHS)] = []
     """The same of paths in use."""
+    changes: Annotated[list[tuple[Uint32, Uint32, Count]], Field(max_length=MOST_PATHS)] = []
+    """Number of the peer and entropy value of paths that were condemned or taken back since the last report
+    that was taken, and how often since the agent started."""
     loops: Annotated[list[LoopSeen], Field(max_length=MOST_PATHS)] = []
     deny_version: Count = 0
     """The deny list that the agent has handed to its processes."""
@@ -196,6 +201,8 @@ class LinkInfo(_Model):
     plane: int
     evidence: str
     decision: str
+    path_changes: int = 0
+    """How often paths over it were condemned or taken back since the controller started."""
     denied_by: str | None = None
     denied_why: str | None = None
     history: list[Change] = []

@@ -191,6 +191,7 @@ PANELS = (
     Panel("Decisions can be stored", "min(openmrc_controller_store_up)", "store", kind="stat"),
     Panel("Faults by what has failed", "openmrc_fabric_faults", "{{kind}}"),
     Panel("New faults", "rate(openmrc_fabric_faults_opened_total[5m])", "{{kind}}", "cps"),
+    Panel("Paths condemned or taken back", "rate(openmrc_fabric_path_changes_total[5m])", "paths", "cps"),
     Panel("Links by what is known", "openmrc_fabric_links", "{{state}}"),
     Panel("Links denied or drained", "openmrc_fabric_links_out", "{{decision}}"),
     Panel(

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import signal
 import ssl
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from openmrc.operate.store import Store
 
 DEFAULT_PORT = 18517
 _MOST_CONNECTIONS = 2048
+_SWITCH_S = 5e-4
 _log = logging.getLogger("openmrc.controller")
 _LOOPBACK = frozenset(("localhost", "127.0.0.1", "[::1]"))
 
@@ -97,6 +99,8 @@ def run(
         openmrc.DeviceError: if it cannot listen.
         openmrc.StateError: if another controller has the fabric, or has taken it over.
     """
+    # An evaluation is a thread that computes; at the default of 5 ms agents would wait for it at every turn.
+    sys.setswitchinterval(_SWITCH_S)
     alerts = Alerts(alertmanagers, fabric.spec.name) if alertmanagers else None
     name = fabric.spec.name
     receiver = None

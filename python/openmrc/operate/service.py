@@ -169,9 +169,11 @@ class Service:
         if newer:
             self.jobs.take(report, before, heard, received)
         self.reports["taken" if newer else "old"] += 1
-        self._dirty = True
-        if newer and self.map.hosts[report.host].losing > (before.losing if before else 0):
-            self._urgent.set()
+        if newer:
+            view = self.map.hosts[report.host]
+            self._dirty |= before is None or view.differs(before, self.settings.patience_s)
+            if view.losing > (before.losing if before else 0):
+                self._urgent.set()
         known = report.deny_version == self.deny_version
         return Reply(deny_version=self.deny_version, deny=None if known else sorted(self.map.decision))
 
@@ -436,6 +438,7 @@ class Service:
             plane=link.plane,
             evidence=self.map.evidence[link.name].name.lower(),
             decision=self.map.decision.get(link.name, Decision.NONE).name.lower(),
+            path_changes=self.map.path_changes[link.name],
             denied_by=denied.who if denied else None,
             denied_why=denied.why if denied else None,
             history=history,

@@ -229,6 +229,7 @@ async function show(name) {
     const out = link.decision !== "none";
     const facts = [["ends", `${link.lower}, ${link.upper}`], ["state", link.evidence]];
     if (out) facts.push(["decision", `${link.decision}${link.denied_by ? ` by ${link.denied_by}: ${link.denied_why}` : ""}`]);
+    if (link.path_changes) facts.push(["paths", `condemned or taken back ${link.path_changes.toLocaleString("en")} times`]);
     $("link").replaceChildren(
       element("b", link.name),
       element("dl", "", {}, ...facts.flatMap(([what, value]) => [element("dt", what), element("dd", value)])),
