@@ -1,11 +1,14 @@
 """Tests that once could not fail: each fails when a fault is planted in what it tests.
 
-A fault is a change of one piece of a module's source, or of the scenario that reaches the simulator. The
-transport's faults are in crates/transport/tests/sabotage.rs.
+A fault is a change of one piece of a module's source, or of the scenario that reaches the simulator. Faults
+in Rust are built into a copy, in the long mode; the transport's are in crates/transport/tests/sabotage.rs.
 """
 
 import importlib
 import itertools
+import os
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +17,7 @@ from typing import Any
 import pytest
 
 from openmrc import sim
+from tests.helpers.repository import ROOT, words
 from tests.lab import test_demo
 from tests.sim import test_grids, test_published, test_rocev2, test_scenarios, test_transports
 from tests.verbs import test_impaired
@@ -281,3 +285,117 @@ def test_a_seed_of_impairments_that_decides_nothing_is_noticed(
     )
     with pytest.raises(AssertionError):
         test_impaired.test_the_same_seed_chooses_the_same_paths()
+
+
+PORTS = "crates/sim/src/fabric"
+KERNELS = "crates/collectives/src/kernels.rs"
+PHYSICS = "crates/sim/tests/physics.rs"
+FAULTS = "crates/sim/tests/faults.rs"
+KERNEL_TESTS = "crates/collectives/src/kernels/tests.rs"
+PAGE = words("docs/benchmarks.md")
+
+RUST = {
+    "routing converges behind the failure": (
+        f"{PORTS}/routing.rs",
+        "let converged = detected + ",
+        "let converged = clock.now + ",
+        FAULTS,
+        "routing_converges_behind_the_detection_and_not_behind_the_failure",
+    ),
+    "the end of a loss clears nothing": (
+        f"{PORTS}/impairments.rs",
+        "                    self.effects.remove(place);",
+        "                    if !matches!(effect, Effect::Loss(_)) { self.effects.remove(place); }",
+        FAULTS,
+        "a_link_that_is_repaired_has_lost_its_loss_and_its_bit_errors",
+    ),
+    "a computed mark is a packet late": (
+        f"{PORTS}/computed.rs",
+        "let behind = (backlog.free - left) / per_limit_byte;",
+        "let behind = (backlog.free - left).saturating_sub(left - leaves) / per_limit_byte;",
+        PHYSICS,
+        "a_packet_is_marked_if_the_threshold_is_behind_it_and_not_the_next_one",
+    ),
+    "a mark of real queues is a packet late": (
+        f"{PORTS}/queued.rs",
+        "limit_bytes(&ports[out], queue.data_bytes)",
+        "limit_bytes(&ports[out], queue.data_bytes.saturating_sub(bytes))",
+        PHYSICS,
+        "a_packet_is_marked_if_the_threshold_is_behind_it_and_not_the_next_one",
+    ),
+    "a trimmed packet lacks a UDP header": (
+        "crates/scenario/src/run/network.rs",
+        "self.encapsulation.wire_bytes(TRIMMED)",
+        "self.encapsulation.wire_bytes(TRIMMED) - 8",
+        PHYSICS,
+        "a_trimmed_packet_has_the_bytes_of_its_headers",
+    ),
+    "computed control goes before the packet in service": (
+        f"{PORTS}/computed.rs",
+        "port.control_free.max(now + in_service)",
+        "port.control_free.max(now + 0 * in_service)",
+        f"{PORTS}/computed.rs",
+        "control_waits_for_the_packet_in_service_and_for_control_and_for_no_other_data",
+    ),
+    "control of real queues goes before the packet in service": (
+        f"{PORTS}/queued.rs",
+        "if !queue.busy {",
+        "if !queue.busy || event.flags & flag::CONTROL != 0 {",
+        PHYSICS,
+        "no_packet_leaves_while_another_is_on_the_cable",
+    ),
+    "parts are summed backwards": (
+        KERNELS,
+        "for (k, part) in parts.iter().enumerate() {",
+        "for (k, part) in parts.iter().rev().enumerate() {",
+        KERNEL_TESTS,
+        "narrow_types_are_summed_in_the_order_of_the_parts_and_in_single_precision",
+    ),
+    "a sum is rounded behind each part": (
+        KERNELS,
+        "                    _ => *sum + value,",
+        "                    _ => E::narrow(*sum + value).widen(),",
+        KERNEL_TESTS,
+        "narrow_types_are_rounded_once_behind_the_last_part",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", RUST)
+def test_a_fault_in_rust_has_its_place_its_test_and_its_row(fault: str) -> None:
+    path, right, wrong, tests, name = RUST[fault]
+    assert f"| {fault} | `{tests}`, `{name}` |" in PAGE
+    assert (ROOT / path).read_text(encoding="utf-8").count(right) == 1, f"name another piece of {path}"
+    assert right != wrong
+    assert f"fn {name}()" in (ROOT / tests).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of all Rust, to be built in."""
+    if shutil.which("cargo") is None:
+        pytest.skip("needs cargo")
+    copy = tmp_path_factory.mktemp("workspace")
+    for folder in ("crates", "benches"):
+        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("target", "results"))
+    for file in ("Cargo.toml", "Cargo.lock", "LICENSE"):
+        shutil.copy(ROOT / file, copy)
+    return copy
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", RUST)
+def test_a_fault_in_rust_is_noticed(fault: str, workspace: Path) -> None:
+    path, right, wrong, tests, name = RUST[fault]
+    source = workspace / path
+    kept = source.read_text(encoding="utf-8")
+    crate = Path(tests).parts[1]
+    target = ["--test", Path(tests).stem] if Path(tests).parts[2] == "tests" else ["--lib"]
+    command = ["cargo", "test", "--quiet", "--locked", "--package", f"openmrc-{crate}", *target, name]
+    own = os.environ | {"CARGO_TARGET_DIR": str(workspace / "target")}
+    try:
+        source.write_text(kept.replace(right, wrong), encoding="utf-8")
+        ended = subprocess.run(command, cwd=workspace, env=own, capture_output=True, text=True)
+    finally:
+        source.write_text(kept, encoding="utf-8")
+    assert "test result: FAILED. 0 passed; 1 failed" in ended.stdout, ended.stdout + ended.stderr
