@@ -301,7 +301,7 @@ async def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any
         )
         metrics = await controller.ask("/metrics")
         found["refused"] = float(re.findall(r'reports_total\{outcome="refused"\} (\S+)', metrics)[0])
-        counted = float(re.findall(r"path_changes_total (\S+)", metrics)[0])
+        counted = float(re.findall(r"(?m)^openmrc_fabric_path_changes_total (\S+)", metrics)[0])
         found["events"] = agents.changes()
         found["events_lost"] = agents.changes() - counted
         began = controller.restart()

@@ -13,6 +13,7 @@ import pytest
 from openmrc.errors import ConnectError
 from openmrc.fabric import Fabric
 from openmrc.operate.client import Client, RefusedError
+from openmrc.operate.holder import has_gone, parsed
 from openmrc.operate.model import MOST_BODY, Action, Request
 from tests.helpers.commands import one_line_error, run
 from tests.helpers.controllers import (
@@ -317,13 +318,30 @@ def test_decisions_faults_and_history_outlive_the_controller(fabric, file, tmp_p
             assert uplink(fabric, 1) in reply.deny
 
 
-def test_a_killed_controller_is_followed_by_one_that_waits(file, tmp_path):
+def test_a_killed_controller_is_followed_at_once_by_another_of_its_host(file, tmp_path):
     with controller(file, tmp_path / "c.db") as (_, first):
         refused = run("controller", file, "--port", 0, "--database", tmp_path / "c.db")
         assert refused.returncode == 1
+        assert f"process {first.process.pid} of " in one_line_error(refused)
         assert "end it first" in one_line_error(refused)
         first.kill()
-        # The lease of a killed one runs out.
+        with controller(file, tmp_path / "c.db") as (address, _), Client(address) as reader:
+            assert reader.status().fabric == "operated"
+
+
+@pytest.mark.parametrize("foreign", ["host", "boot", "processes"])
+def test_a_controller_that_was_elsewhere_is_waited_for_until_its_lease_runs_out(file, tmp_path, foreign):
+    with controller(file, tmp_path / "c.db") as (_, first):
+        first.kill()
+        first.wait()
+        with contextlib.closing(sqlite3.connect(tmp_path / "c.db", isolation_level=None)) as other:
+            [[text]] = other.execute("SELECT holder FROM openmrc_lease").fetchall()
+            elsewhere = parsed(text)._replace(**{foreign: "another"})
+            assert has_gone(parsed(text))
+            assert not has_gone(elsewhere)
+            other.execute("UPDATE openmrc_lease SET holder = ?", [str(elsewhere)])
+        refused = run("controller", file, "--port", 0, "--database", tmp_path / "c.db")
+        assert "end it first" in one_line_error(refused)
         with controller(file, tmp_path / "c.db", "--wait") as (address, _), Client(address) as reader:
             assert reader.status().fabric == "operated"
 

@@ -7,15 +7,14 @@ decision that cannot be stored is refused.
 import asyncio
 import contextlib
 import logging
-import socket
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from openmrc.errors import StateError
+from openmrc.operate import holder
 from openmrc.operate.faults import Faults
 from openmrc.operate.model import Change, Outcome
 from openmrc.operate.store import Store, reason
@@ -47,7 +46,7 @@ class Records:
         self._fabric = fabric
         self._faults = faults
         self._thread = ThreadPoolExecutor(1, "openmrc store")
-        self._holder = f"{socket.gethostname()}-{uuid.uuid4().hex[:12]}"
+        self._holder = str(holder.own())
         self._pending: deque[Change] = deque(maxlen=_MOST_PENDING)
 
     async def take_lease(self, *, waiting: Callable[[str], object] | None = None) -> bool:
@@ -60,11 +59,18 @@ class Records:
             StateError: if another controller has it and ``waiting`` is not given.
         """
         told = False
-        while holder := await self._call(self.store.take_lease, self._holder, LEASE_S):
+        while other := await self._call(self.store.take_lease, self._holder, LEASE_S):
+            known = holder.parsed(other)
+            if known is not None and holder.has_gone(known):
+                # It was killed: its lease would run out, but nobody will renew it.
+                _log.warning("the controller before, %s, has gone", known.shown)
+                await self._call(self.store.give_lease, other)
+                continue
+            shown = known.shown if known is not None else other
             if waiting is None:
-                raise StateError(f"controller {holder} has fabric {self._fabric}; end it first")
+                raise StateError(f"controller {shown} has fabric {self._fabric}; end it first")
             if not told:
-                waiting(holder)
+                waiting(shown)
                 told = True
             await asyncio.sleep(1.0)
         return told
@@ -78,12 +84,14 @@ class Records:
         while True:
             await asyncio.sleep(LEASE_S / 4)
             try:
-                holder = await self._call(self.store.take_lease, self._holder, LEASE_S)
+                other = await self._call(self.store.take_lease, self._holder, LEASE_S)
             except Exception as error:
                 self._failed(error)
                 continue
-            if holder is not None:
-                raise LeaseLostError(f"controller {holder} has taken over fabric {self._fabric}")
+            if other is not None:
+                known = holder.parsed(other)
+                shown = known.shown if known is not None else other
+                raise LeaseLostError(f"controller {shown} has taken over fabric {self._fabric}")
             if not self._pending and not self._faults().unsaved():
                 self.error = None
 
