@@ -1,4 +1,4 @@
-"""Who has the lease of a fabric: a controller by host and process, so that it is known whether it has gone."""
+"""Who has the lease of a fabric: a controller by host and process, so that one knows whether it has gone."""
 
 import os
 import socket
