@@ -30,6 +30,16 @@ def test_a_repaired_link_is_known_as_good_with_its_first_interval():
     assert fed([(20, 0)] * 9 + [(20, 20)] * 9 + [(20, 0)]) == (20, 0)
 
 
+@pytest.mark.parametrize("lost", range(21))
+def test_a_repair_in_the_middle_of_an_interval_leaves_no_loss(lost):
+    assert fed([(20, 0)] * 9 + [(20, 20)] * 9 + [(20, lost), (20, 0), (20, 0)])[1] == 0
+
+
+def test_a_loss_that_becomes_less_is_still_seen():
+    sent, lost = fed([(20, 20)] * 20 + [(20, 2)] * 20)
+    assert (sent, lost) == (380, 38)
+
+
 def test_intervals_without_probes_change_nothing():
     assert fed([(20, 20), (0, 0), (0, 0), (20, 20)]) == (40, 40)
 
