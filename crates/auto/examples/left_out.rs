@@ -1,6 +1,6 @@
 //! The table of docs/auto.md: the same runs with packets for everything and with the auto engine, over five seeds.
 //!
-//!     cargo run --release -p openmrc-auto --example beside
+//!     cargo run --release -p openmrc-auto --example left_out
 
 #[path = "../tests/common/mod.rs"]
 mod common;
