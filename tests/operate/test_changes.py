@@ -22,6 +22,7 @@ def fabric_in(directory):
 
 def test_what_devices_count_is_told_until_the_controller_has_it_once():
     changes = Changes()
+    changes.see({"a": [], "b": []})
     changes.see({"a": [((1, 5, 70), 2), ((2, 5, 70), 1)], "b": [((1, 6, 71), 4)]})
     first = changes.due()
     assert sorted(first) == [(5, 70, 3), (6, 71, 4)]
@@ -37,8 +38,19 @@ def test_what_devices_count_is_told_until_the_controller_has_it_once():
     assert sorted(changes.due()) == [(5, 70, 5), (6, 71, 5)]
 
 
+def test_an_agent_that_starts_again_or_waits_for_a_device_counts_nothing_twice():
+    changes = Changes()
+    changes.see({"a": [((1, 5, 70), 100)]})
+    assert changes.due() == [], "an agent before this one may have told them"
+    changes.see({"a": [((1, 5, 70), 103)]})
+    changes.see({})
+    changes.see({"a": [((1, 5, 70), 104)]})
+    assert changes.due() == [(5, 70, 4)]
+
+
 def test_more_changes_than_a_report_has_come_with_the_next():
     changes = Changes()
+    changes.see({"a": []})
     changes.see({"a": [((1, peer, 0), 1) for peer in range(MOST_PATHS + 7)]})
     first = changes.due()
     changes.told(first)
@@ -59,6 +71,7 @@ def test_reports_that_are_lost_or_come_twice_change_no_count(steps, tmp_path_fac
     paths = [(4, path.ev, path) for path in list(fabric.paths("h0", "h4"))[:4]]
     controller_map, changes = Map(Topology(fabric)), Changes()
     device = dict.fromkeys(range(4), 0)
+    changes.see({"d": []})
     for sequence, (place, times, outcome) in enumerate((*steps, (0, 0, "taken")), 1):
         device[place] += times
         changes.see({"d": [((1, *paths[each][:2]), count) for each, count in device.items() if count]})

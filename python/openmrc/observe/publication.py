@@ -206,7 +206,7 @@ class Publication(Closable):
             bad = [
                 (port, ev, self._condemned.get((number, port, ev), 0)) for port, ev in by_state["assumed_bad"]
             ]
-            changes = [(port, ev, times) for (port, ev), times in self._changes[number].items()]
+            changes = [(port, ev, times) for (port, ev), times in self._changes.get(number, {}).items()]
             denied = by_state["denied"]
             pairs.append(
                 QueuePairPaths(

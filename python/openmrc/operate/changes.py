@@ -5,6 +5,9 @@ from collections.abc import Iterable
 
 from openmrc.operate.model import MOST_CHANGES, MOST_PATHS
 
+MOST_DEVICES = 1024
+"""Devices of a host whose counts are known: those that answered last."""
+
 
 class Changes:
     """What an agent counts for a host, of which the controller is told what is new."""
@@ -19,12 +22,15 @@ class Changes:
     def see(self, counts: dict[str, Iterable[tuple[tuple[int, int, int], int]]]) -> None:
         """Takes what devices have counted; what a device that has gone counted last is lost.
 
+        What a device has counted when it is seen first may have been told by an agent before this one. A
+        device that does not answer for a while goes on where it was.
+
         Args:
             counts: By device: queue pair, peer and entropy value, and how often that has changed.
         """
-        before, self._devices = self._devices, {}
         for device, rows in counts.items():
-            known, now = before.get(device, {}), dict(rows)
+            now = dict(rows)
+            known = self._devices.pop(device, now)
             self._devices[device] = now
             for key, times in now.items():
                 # A queue pair of the same number may be another, which has counted from 0.
@@ -34,6 +40,8 @@ class Changes:
                     path = key[1:]
                     self._counts[path] = self._counts.pop(path, 0) + more
                     self._new[path] = None
+        while len(self._devices) > max(MOST_DEVICES, len(counts)):
+            del self._devices[next(iter(self._devices))]
         while len(self._counts) > MOST_CHANGES:
             del self._counts[next(iter(self._counts))]
 

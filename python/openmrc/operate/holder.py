@@ -26,11 +26,6 @@ class Holder(NamedTuple):
     def __str__(self) -> str:
         return ":".join(map(str, self))
 
-    @property
-    def shown(self) -> str:
-        """For people."""
-        return f"process {self.pid} of {self.host}"
-
 
 def own() -> Holder:
     """A controller of this process."""
@@ -45,6 +40,12 @@ def parsed(text: str) -> Holder | None:
         return Holder(host, boot, processes, int(pid), started, serial)
     except ValueError:
         return None
+
+
+def shown(text: str) -> str:
+    """The holder that this text stands for, for people."""
+    holder = parsed(text)
+    return text if holder is None else f"process {holder.pid} of {holder.host}"
 
 
 def has_gone(holder: Holder) -> bool:

@@ -63,10 +63,10 @@ class Records:
             known = holder.parsed(other)
             if known is not None and holder.has_gone(known):
                 # It was killed: its lease would run out, but nobody will renew it.
-                _log.warning("the controller before, %s, has gone", known.shown)
+                _log.warning("the controller before, %s, has gone", holder.shown(other))
                 await self._call(self.store.give_lease, other)
                 continue
-            shown = known.shown if known is not None else other
+            shown = holder.shown(other)
             if waiting is None:
                 raise StateError(f"controller {shown} has fabric {self._fabric}; end it first")
             if not told:
@@ -89,8 +89,7 @@ class Records:
                 self._failed(error)
                 continue
             if other is not None:
-                known = holder.parsed(other)
-                shown = known.shown if known is not None else other
+                shown = holder.shown(other)
                 raise LeaseLostError(f"controller {shown} has taken over fabric {self._fabric}")
             if not self._pending and not self._faults().unsaved():
                 self.error = None
