@@ -2,12 +2,13 @@
 
 import re
 from contextlib import ExitStack
+from threading import Thread
 
 import httpx
 import pytest
 
 from openmrc.cli import main
-from openmrc.errors import DeviceError, FormatError
+from openmrc.errors import DeviceError, FormatError, PrivilegeError
 from openmrc.observe import Observer, publish
 from openmrc.operate.agent import Agent
 from openmrc.operate.client import Client
@@ -53,6 +54,41 @@ def tokens_of(tmp_path, hosts):
     file.write_text("# agents\n" + "".join(f"{host} {agent_token(TOKEN, host)}\n" for host in hosts))
     file.chmod(0o600)
     return file
+
+
+@needs_root
+def test_a_cable_that_nobody_uses_is_named_by_ev_probes_where_no_loop_answers(tmp_path, monkeypatch):
+    def refused(*_, **__):
+        raise PrivilegeError("raw sockets need root or CAP_NET_RAW")
+
+    monkeypatch.setattr("openmrc.operate.probing._core.Prober", refused)
+    with running(tmp_path, "idle") as lab, ExitStack() as stack:
+        ring = Ring(lab, stack)
+        for context in ring.contexts.values():
+            stack.enter_context(publish(context))
+        link = lab.fabric.paths("h0", "h4")[0].links[1]
+        with (
+            controller(lab.state.directory / "fabric.yaml", tmp_path / "c.db") as (address, _),
+            operator(address) as client,
+        ):
+            token = read_agent_tokens(tokens_of(tmp_path, RING))
+            agent = Agent(lab.fabric, RING, lambda host: Client(address, bearer=token[host]), probe_rate=500)
+            thread = Thread(target=agent.run)
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(agent.close)
+            assert eventually(lambda: client.status().hosts_heard == len(RING), 60)
+            assert eventually(lambda: client.link(link).evidence == "good", 60), client.link(link)
+            sent = [way.qp.stats() for way in ring.ways]
+            lab.degrade(link, loss=1.0)
+            assert eventually(lambda: [fault.name for fault in client.faults()] == [link], 60), (
+                client.faults()
+            )
+            assert {state for way in ring.ways for *_, state in way.qp.ev_states()} == {EvState.GOOD}
+            lab.repair(link)
+            assert eventually(lambda: client.faults() == [], 60), client.faults()
+            assert agent.counts.paths_probed > 0
+            assert [way.qp.stats() for way in ring.ways] == sent, "no queue pair has sent anything"
 
 
 @needs_root

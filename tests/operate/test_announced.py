@@ -73,6 +73,9 @@ def test_a_device_announces_itself_is_read_and_steered_and_told_once(place):
             agent.look([])
             return next(s for p, e, s in a.qp.ev_states() if (p, e) == (port, ev))
 
+        assert eventually(
+            lambda: agent.look([]) and (process.paths.queue_pairs[0].probed or process.probe(100)), 20
+        )
         process.deny(a.qp.qp_num, port, [ev])
         assert eventually(lambda: state() is EvState.DENIED, 20)
         process.deny(a.qp.qp_num, port, [ev], denied=False)

@@ -12,7 +12,7 @@ from openmrc.lab.hosts import FIRST_SOURCE_PORT, path_of_port, paths_by_port
 from openmrc.lab.layout import Layout
 from openmrc.localise import Kind
 from openmrc.observe import DevicePaths, QueuePairPaths, publish
-from openmrc.operate.locate import RECENT_NS, Locator, described
+from openmrc.operate.locate import PROBED_NS, RECENT_NS, UNANSWERED, Locator, described
 from openmrc.operate.watch import watching
 from tests.helpers.ends import connected, eventually
 from tests.helpers.labs import RING, needs_root, running, specification
@@ -129,6 +129,53 @@ def test_one_sender_cannot_tell_the_two_cables_of_a_path_apart_and_says_so(fabri
     assert verdict.component is None
     assert {path.links[1], path.links[2]} <= {suspect.name for suspect, _ in verdict.suspects}
     assert described(verdict).startswith("one of these is broken: ")
+
+
+def idle(fabric, src, dst, broken=(), *, unanswered=UNANSWERED, began=1000, asked=1200):
+    """What a device says that has used no path, and probed every one."""
+    device = seen(fabric, src, dst, broken)
+    [pair] = device.queue_pairs
+    good = [(port, ev) for port, ev in pair.good]
+    dead = [(port, ev) for port, ev, _ in pair.bad]
+    probed = [(port, ev, 0, asked) for port, ev in good]
+    probed += [(port, ev, unanswered, began) for port, ev in dead]
+    changed = dataclasses.replace(pair, good=good + dead, bad=[], probed=probed)
+    counters = [{**row, "last_tx_ns": 0} for row in device.counters]
+    return dataclasses.replace(device, queue_pairs=[changed], counters=counters)
+
+
+def idle_ring(fabric, broken, **probes):
+    pairs = zip(RING, RING[1:] + RING[:1], strict=True)
+    return [idle(fabric, src, dst, broken, **probes) for src, dst in pairs]
+
+
+def test_every_cable_of_an_idle_fabric_is_named_by_ev_probes(fabric):
+    locator = Locator(fabric)
+    assert locator.sight(idle_ring(fabric, ())).verdicts() == []
+    for link in {link for path in fabric.paths("h0", "h4") for link in path.links[1:-1]}:
+        [verdict] = locator.sight(idle_ring(fabric, [link])).verdicts()
+        assert verdict.component == (Kind.LINK, link)
+
+
+def test_a_few_unanswered_probes_and_answers_from_before_say_nothing(fabric):
+    locator = Locator(fabric)
+    link = fabric.paths("h0", "h4")[0].links[1]
+    assert locator.sight(idle_ring(fabric, [link], unanswered=UNANSWERED - 1)).dead == []
+    sight = locator.sight([idle(fabric, "h0", "h4", [link], asked=999)])
+    assert (len(sight.dead), sight.alive) == (1, [])
+    old = dataclasses.replace(idle(fabric, "h0", "h4"), time_ns=PROBED_NS + 5000)
+    assert locator.sight([old]).alive == []
+
+
+def test_where_paths_are_probed_their_use_says_nothing_as_probes_use_them(fabric):
+    device = seen(fabric, "h0", "h4")
+    [pair] = device.queue_pairs
+    (first, second, third), rest = pair.good[:3], pair.good[3:]
+    probed = [(*first, UNANSWERED, 1), (*second, 1, 1), (*third, 0, 0)]
+    used = dataclasses.replace(device, queue_pairs=[dataclasses.replace(pair, probed=probed)])
+    sight = Locator(fabric).sight([used])
+    assert [(path.plane, path.ev) for path in sight.dead] == [first]
+    assert [(path.plane, path.ev) for path in sight.alive] == rest
 
 
 def test_paths_that_were_not_used_since_acquit_nobody(fabric):

@@ -64,7 +64,8 @@ def agent(
             metavar="N",
             min=0,
             max=_core.MAX_PROBE_RATE,
-            help="Probes a second of each host, to itself over its T0s and their uplinks; 0: none.",
+            help="Probes a second of each host: to itself over its T0s and their uplinks, or else EV "
+            "probes of its queue pairs' paths; 0: none.",
         ),
     ] = 500,
     metrics: Annotated[

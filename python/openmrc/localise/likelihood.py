@@ -107,8 +107,10 @@ def localise(observations: Iterable[Observation], model: Model | None = None) ->
 
 def evidence_against(sent: int, lost: int, model: Model | None = None) -> float:
     """What counts say against a path, nats: how much better their share explains them than a healthy one."""
+    if not lost:
+        return 0.0
     arrives = 1 - (model or Model()).background
-    if not lost or 1 - lost / sent >= arrives:
+    if 1 - lost / sent >= arrives:
         return 0.0
     return _log_likelihood(sent, lost, 1 - lost / sent) - _log_likelihood(sent, lost, arrives)
 

@@ -82,6 +82,24 @@ class Observer(Closable):
             done += self._ask(f"{word} {qp_num} {port} {part}")[answer]
         return done
 
+    def probe(self, most: int) -> int:
+        """Has the device send EV probes on its queue pairs' paths, all in turn; :meth:`paths` tells of them.
+
+        Only the paths that :meth:`paths` has told last are probed. Not after :meth:`follow`.
+
+        Args:
+            most: Paths that are probed now, at least 1.
+
+        Returns:
+            How many are; 0 while the last ones still are.
+
+        Raises:
+            DeviceError: if the process does not answer, does not know of probes, or the device has been
+                closed.
+        """
+        probing: int = self._ask(f"probe {most}")["probing"]
+        return probing
+
     def follow(self, timeout_s: float | None = None) -> Iterator[Event]:
         """Yields every event from now on, until the device is closed or none has come for ``timeout_s``."""
         self._ask("follow")

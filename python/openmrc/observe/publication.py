@@ -26,6 +26,7 @@ from typing import Any, Protocol
 from openmrc.closing import Closable
 from openmrc.errors import ArgumentError
 from openmrc.observe import announce
+from openmrc.observe.ev_probes import EvProbes, Prober
 from openmrc.observe.schema import (
     ContextStats,
     DevicePaths,
@@ -67,7 +68,7 @@ class Events(Protocol):
         """Events lost to this reader."""
 
 
-class Observed(Protocol):
+class Observed(Prober, Protocol):
     """What an open device offers: :class:`openmrc.verbs.Context`."""
 
     async_events: Any
@@ -147,6 +148,9 @@ class Publication(Closable):
         self._condemned: dict[tuple[int, int, int], int] = {}
         self._changes: defaultdict[int, Counter[tuple[int, int]]] = defaultdict(Counter)
         """By queue pair: how often each path was condemned or taken back."""
+        self._probes = EvProbes(observed)
+        self._pairs: list[QueuePairPaths] = []
+        """As a reader has seen them last."""
         self._stopped = threading.Event()
         self._pid = os.getpid()
         with contextlib.ExitStack() as stack:
@@ -177,6 +181,7 @@ class Publication(Closable):
         self._stopped.set()
         os.eventfd_write(self._wake, 1)
         self._thread.join()
+        self._probes.close()
         for reader in self._readers.values():
             reader.connection.close()
         self._resources.close()
@@ -197,7 +202,8 @@ class Publication(Closable):
 
     def paths(self) -> DevicePaths:
         """What its queue pairs believe of their paths; those with condemned ones come first."""
-        pairs = []
+        pairs: list[QueuePairPaths] = []
+        peers: set[tuple[str, ...]] = set()
         for number, remote, states in self._observed.path_states():
             by_state: dict[str, list[tuple[int, int]]] = {"assumed_bad": [], "denied": []}
             good: list[tuple[int, int]] = []
@@ -207,10 +213,17 @@ class Publication(Closable):
                 (port, ev, self._condemned.get((number, port, ev), 0)) for port, ev in by_state["assumed_bad"]
             ]
             changes = [(port, ev, times) for (port, ev), times in self._changes.get(number, {}).items()]
-            denied = by_state["denied"]
+            probed = self._probes.of(remote) if tuple(remote) not in peers else []
+            peers.add(tuple(remote))
             pairs.append(
                 QueuePairPaths(
-                    qp_num=number, remote=remote, good=good, bad=bad, denied=denied, changes=changes
+                    qp_num=number,
+                    remote=remote,
+                    good=good,
+                    bad=bad,
+                    denied=by_state["denied"],
+                    changes=changes,
+                    probed=probed,
                 )
             )
         for number in self._changes.keys() - {pair.qp_num for pair in pairs}:
@@ -218,10 +231,11 @@ class Publication(Closable):
         pairs.sort(key=lambda pair: not pair.bad)
         room, shown = MOST_PATHS, []
         for pair in pairs:
-            room -= len(pair.good) + len(pair.bad) + len(pair.denied) + len(pair.changes)
+            room -= len(pair.good) + len(pair.bad) + len(pair.denied) + len(pair.changes) + len(pair.probed)
             if room < 0:
                 break
             shown.append(pair)
+        self._pairs = shown
         return DevicePaths(
             device=self._observed.name,
             pid=os.getpid(),
@@ -335,12 +349,15 @@ class Publication(Closable):
                 self._send(reader, _line(answer))
             case request if request.startswith((b"deny ", b"allow ")):
                 self._send(reader, _line(self._deny(request)))
+            case request if request.startswith(b"probe "):
+                self._send(reader, _line(self._probe(request)))
             case b"follow":
                 reader.follows = True
                 self._send(reader, _line({"following": self._observed.name}))
             case _:
                 self._send(
-                    reader, _line({"error": "a request is a line: state, paths, deny, allow, or follow"})
+                    reader,
+                    _line({"error": "a request is a line: state, paths, deny, allow, probe, or follow"}),
                 )
 
     def _deny(self, request: bytes) -> dict[str, Any]:
@@ -357,6 +374,13 @@ class Publication(Closable):
         except Exception as error:
             return {"error": str(error)}
         return {"denied" if denied else "allowed": sum(done)}
+
+    def _probe(self, request: bytes) -> dict[str, Any]:
+        """``probe NUMBER``: sends EV probes on so many of the paths that :meth:`paths` has told last."""
+        word = request.split()[1]
+        if not word.isdigit() or len(word) > 9 or not int(word):
+            return {"error": "a request is: probe NUMBER"}
+        return {"probing": self._probes.begin(self._pairs, int(word))}
 
     def _send(self, reader: "_Reader", line: bytes) -> None:
         reader.unsent += line

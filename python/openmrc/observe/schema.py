@@ -94,6 +94,11 @@ class DeviceState:
     """Paths that queue pairs have condemned and not taken back since the device was published."""
 
 
+ProbedPath = tuple[int, int, int, int]
+"""Port and entropy value of a path that was probed, EV probes in a row that no answer followed, and when the
+first of these was sent, or else the last one that was answered: monotonic clock, nanoseconds; 0: none was."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePairPaths:
     """The paths of a queue pair, by what it believes of them."""
@@ -111,6 +116,8 @@ class QueuePairPaths:
     changes: list[tuple[int, int, int]] = field(default_factory=list)
     """Port and entropy value of paths that were condemned or taken back since the device was published, and
     how often."""
+    probed: list[ProbedPath] = field(default_factory=list)
+    """Paths that were probed at the request of an agent. Those to a peer are with its first queue pair."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +151,9 @@ class DevicePaths:
                 bad=[(port, ev, since) for port, ev, since in pair["bad"]],
                 denied=[(port, ev) for port, ev in pair["denied"]],
                 changes=[(port, ev, times) for port, ev, times in pair.get("changes", ())],
+                probed=[
+                    (port, ev, unanswered, since) for port, ev, unanswered, since in pair.get("probed", ())
+                ],
             )
             for pair in answer["queue_pairs"]
         ]

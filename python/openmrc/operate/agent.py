@@ -4,6 +4,7 @@ It works without the controller: it keeps the last deny list, also over its own 
 processes that start meanwhile. Its processes work without it.
 """
 
+import contextlib
 import json
 import logging
 import random
@@ -55,6 +56,8 @@ class Counts:
     reports: dict[str, int] = field(default_factory=lambda: {"sent": 0, "failed": 0})
     paths_denied: int = 0
     paths_allowed: int = 0
+    paths_probed: int = 0
+    """With EV probes; without those of processes that have announced themselves."""
     devices: int = 0
     connected: bool = False
     dead_paths: int = 0
@@ -188,6 +191,8 @@ class Agent:
             host = self._locator.host(each.paths)
             if host in by_host:
                 by_host[host].append(each)
+        for host, found in by_host.items():
+            self._probe(host, found)
         applied = True
         for each in (device for found in by_host.values() for device in found):
             applied &= self._apply(each)
@@ -213,6 +218,19 @@ class Agent:
                 if process.paths is not None:
                     found.append(_Seen(process.key, process.paths, process.received, process))
         return found
+
+    def _probe(self, host: str, seen: list[_Seen]) -> None:
+        """Where no loop of the host answers, its devices send EV probes on their paths instead."""
+        if not self.probing.rate or not seen or self.probing.answered(host):
+            return
+        most = max(1, round(self.probing.rate * PERIOD_S / len(seen)))
+        for each in seen:
+            if isinstance(each.asked, Process):
+                each.asked.probe(most)
+                continue
+            # It has just been closed, or is of a version without these probes.
+            with contextlib.suppress(DeviceError, OSError), Observer(each.asked, patience_s=0.5) as observer:
+                self.counts.paths_probed += observer.probe(most)
 
     def _apply(self, seen: _Seen) -> bool:
         """Hands the deny list to a device; whether the device was as it should be before."""

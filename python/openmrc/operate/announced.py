@@ -64,6 +64,8 @@ class _Pair(_Model):
     good: list[tuple[Port, Uint32]]
     bad: list[tuple[Port, Uint32, Count]]
     denied: list[tuple[Port, Uint32]]
+    changes: list[tuple[Port, Uint32, Count]] = []
+    probed: list[tuple[Port, Uint32, Count, Count]] = []
 
 
 class _Path(_Model):
@@ -108,6 +110,7 @@ class _Answer(_Model):
     state: _State | None = None
     denied: Count | None = None
     allowed: Count | None = None
+    probing: Count | None = None
     error: Annotated[str, Field(max_length=1 << 12)] | None = None
 
 
@@ -163,6 +166,11 @@ class Process:
             self.ask(
                 time.monotonic(), *(f"{word} {pair} {port} {' '.join(map(str, part))}" for part in parts)
             )
+
+    def probe(self, most: int) -> None:
+        """Has the process send EV probes on some of its paths; later answers tell of them."""
+        with contextlib.suppress(OSError):
+            self.ask(time.monotonic(), f"probe {most}")
 
     def read(self, now: float) -> None:
         """Takes what has come.

@@ -17,6 +17,11 @@ from openmrc.observe import DevicePaths, Observer, devices
 RECENT_NS = 2_000_000_000
 """A path counts as alive if it was used within this time: one in reserve says nothing."""
 
+PROBED_NS = 30_000_000_000
+"""An answer to an EV probe counts for this time: idle paths are probed in turn."""
+UNANSWERED = 8
+"""EV probes in a row without an answer, while the peer answers on other paths: the path counts as dead."""
+
 
 class CableDown(NamedTuple):
     """A port of a host without carrier."""
@@ -32,7 +37,7 @@ class Sight:
 
     dead: list[Path] = field(default_factory=list)
     alive: list[Path] = field(default_factory=list)
-    """Paths used lately, and after the last one was condemned."""
+    """Paths used lately, or probed, and after the last one was condemned."""
     cables_down: list[CableDown] = field(default_factory=list)
     hosts: set[str] = field(default_factory=set)
     """Hosts that see it."""
@@ -141,10 +146,18 @@ class Locator:
         }
         condemned = [since for pair in device.queue_pairs for *_, since in pair.bad]
         since = max([device.time_ns - RECENT_NS, *condemned])
+        silent = [
+            began
+            for pair in device.queue_pairs
+            for *_, unanswered, began in pair.probed
+            if unanswered >= UNANSWERED
+        ]
+        probed_since = max([device.time_ns - PROBED_NS, *condemned, *silent])
         for pair in device.queue_pairs:
             peer = self._host(pair.remote)
             if peer is None or peer == host:
                 continue
+            probed = {(port, ev): (unanswered, began) for port, ev, unanswered, began in pair.probed}
             for port, ev, _ in pair.bad:
                 # A port without carrier explains its paths.
                 if port in device.ports_up and (path := self._path(device, host, peer, port, ev)):
@@ -153,7 +166,14 @@ class Locator:
                 if (path := self._path(device, host, peer, port, ev)) is None:
                     continue
                 address = str(path.address) if device.srv6 else None
-                if last.get((port, ev, address), 0) > max(since, 0):
+                # Probes and answers use a path, too: where it is probed, that it was used says nothing.
+                if (port, ev) in probed:
+                    unanswered, began = probed[port, ev]
+                    if unanswered >= UNANSWERED and port in device.ports_up:
+                        sight.dead.append(path)
+                    elif not unanswered and began >= max(probed_since, 1):
+                        sight.alive.append(path)
+                elif last.get((port, ev, address), 0) > max(since, 0):
                     sight.alive.append(path)
 
     def planes(self, addresses: Iterable[str], host: str) -> dict[int, int]:

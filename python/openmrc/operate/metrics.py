@@ -154,6 +154,11 @@ def of_agent(agent: Agent) -> Iterator[Metric]:
         "action",
         (("deny", counts.paths_denied), ("allow", counts.paths_allowed)),
     )
+    yield CounterMetricFamily(
+        "openmrc_agent_ev_probed_paths",
+        "Paths on which devices of the agent's user have sent EV probes for it.",
+        value=counts.paths_probed,
+    )
     if agent.announced is not None:
         yield counter(
             "openmrc_agent_announced_ended",

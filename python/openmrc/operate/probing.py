@@ -207,6 +207,11 @@ class Probing:
         probed = self._running.get(host)
         return [] if probed is None else probed.counts.seen()
 
+    def answered(self, host: str) -> bool:
+        """Whether loops of a host have come back: its links are probed."""
+        probed = self._running.get(host)
+        return probed is not None and probed.counts.answered
+
     def told(self, host: str) -> None:
         """The controller has what was seen of a host."""
         if probed := self._running.get(host):

@@ -2,7 +2,7 @@
 
 import contextlib
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from openmrc import _core
@@ -217,6 +217,29 @@ class Context(Closable):
                 if qp.qp_num == qp_num:
                     return qp.set_ev_denied(port, ev, denied=denied)
         return False
+
+    def probe_paths(self, qp_num: int, paths: Sequence[tuple[int, int]], timeout: float) -> list[int | None]:
+        """Sends an EV probe on each of these paths to the peer of a queue pair, and waits for answers.
+
+        Args:
+            qp_num: The queue pair.
+            paths: Port and entropy value of each.
+            timeout: For the answers, seconds.
+
+        Returns:
+            Round-trip times, nanoseconds, in the order of the paths; ``None``: no answer came in time.
+
+        Raises:
+            ArgumentError: if the device has no such connected queue pair, or no such path.
+            ClosedError: if the context is closed.
+        """
+        for qp in [qp for pd in list(self._pds) for qp in list(pd._qps)]:
+            with contextlib.suppress(ClosedError):
+                if qp.qp_num == qp_num and (remote := qp.query().attr.remote):
+                    break
+        else:
+            raise ArgumentError(f"queue pair {qp_num}: there is none of this number that is connected")
+        return _core.Controller(self._core).ev_probe(list(remote), list(paths), timeout)
 
     def _know_paths_to(self, addresses: "Iterable[SocketAddress]") -> None:
         """In SRv6 mode, makes an EV profile for this node if there is none."""
