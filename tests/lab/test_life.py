@@ -277,8 +277,16 @@ def test_the_command_line_does_all_of_it(tmp_path):
         assert flapped.returncode == 0, flapped.stderr
         status = json.loads(openmrc("lab", "status", "--json", "--lab", name).stdout)
         assert (status["cut"], status["stopped"], status["loss"]) == ([], [], {})
-        wrong = openmrc("lab", "degrade", "h1:p1", "--loss", "much", "--lab", name)
-        assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
+        up = openmrc("lab", "degrade", "h1:p1", "--loss", "3%", "--direction", "up", "--lab", name)
+        assert up.returncode == 0, up.stderr
+        status = json.loads(openmrc("lab", "status", "--json", "--lab", name).stdout)
+        assert status["direction"] == {"h1:p1--p1/t0-0:down1": "up"}
+        assert "loses 3 % upwards" in openmrc("lab", "graph", "--lab", name).stdout
+        assert openmrc("lab", "repair", "h1:p1", "--lab", name).returncode == 0
+        assert json.loads(openmrc("lab", "status", "--json", "--lab", name).stdout)["direction"] == {}
+        for options in (["--loss", "much"], ["--direction", "up"], ["--loss", "1%", "--direction", "left"]):
+            wrong = openmrc("lab", "degrade", "h1:p1", *options, "--lab", name)
+            assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1), wrong.stderr
     finally:
         assert openmrc("lab", "down", "--lab", name).returncode == 0
     assert "no lab" in openmrc("lab", "status", "--lab", name).stderr

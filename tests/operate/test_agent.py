@@ -92,6 +92,34 @@ def test_a_cable_that_nobody_uses_is_named_by_ev_probes_where_no_loop_answers(tm
 
 
 @needs_root
+def test_which_direction_of_a_cable_is_silent_is_told_by_ev_probes_beside_loops(tmp_path):
+    with running(tmp_path, "direction") as lab, ExitStack() as stack:
+        ring = Ring(lab, stack)
+        for context in ring.contexts.values():
+            stack.enter_context(publish(context))
+        link = lab.fabric.paths("h0", "h4")[0].links[1]
+        with (
+            controller(lab.state.directory / "fabric.yaml", tmp_path / "c.db") as (address, _),
+            operator(address) as client,
+        ):
+            token = read_agent_tokens(tokens_of(tmp_path, RING))
+            agent = Agent(lab.fabric, RING, lambda host: Client(address, bearer=token[host]), probe_rate=500)
+            thread = Thread(target=agent.run)
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(agent.close)
+            assert eventually(lambda: client.link(link).evidence == "good", 60), client.link(link)
+            for direction in ("up", "down"):
+                lab.degrade(link, loss=1.0, direction=direction)
+                named = [(f"{direction}ward", link)]
+                assert eventually(
+                    lambda named=named: [(fault.kind, fault.name) for fault in client.faults()] == named, 60
+                ), (named, client.faults())
+                lab.repair(link)
+                assert eventually(lambda: client.faults() == [], 60), client.faults()
+
+
+@needs_root
 def test_a_lab_is_watched_and_steered_by_agents(tmp_path, monkeypatch):
     monkeypatch.setenv("OPENMRC_JOB", "ring")
     file = specification(tmp_path, "steered")

@@ -3,7 +3,7 @@
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -108,6 +108,7 @@ def status(name: NameOption = None, json: _common.JsonOption = False) -> None:
                 "cut": state.cut,
                 "stopped": state.stopped,
                 "loss": state.loss,
+                "direction": state.direction,
                 "delay_s": state.delay,
                 "rate_bps": state.rate,
                 "soft": sorted(state.soft),
@@ -255,6 +256,12 @@ def degrade(
     rate: Annotated[
         int | None, typer.Option("--rate", help="Carry at most this much, such as 100M.", **_values.rate())
     ] = None,
+    direction: Annotated[
+        Literal["both", "up", "down"],
+        typer.Option(
+            "--direction", help="Where packets are lost: away from the hosts (up), towards them (down)."
+        ),
+    ] = "both",
     name: NameOption = None,
 ) -> None:
     """Make a link lose or delay packets, or slow, in both directions; its ports stay up.
@@ -265,7 +272,9 @@ def degrade(
 
     if loss is None and delay is None and rate is None:
         raise typer.BadParameter("say how: --loss, --delay or --rate")
-    Lab.open(name).degrade(what, loss=loss, delay=delay, rate=rate)
+    if direction != "both" and loss is None:
+        raise typer.BadParameter("--direction is that of --loss: say how much")
+    Lab.open(name).degrade(what, loss=loss, delay=delay, rate=rate, direction=direction)
 
 
 @lab.command()

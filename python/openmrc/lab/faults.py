@@ -6,12 +6,16 @@ with a pulled cable. Stopping a switch takes all its ports down. Everything else
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from typing import Literal
 
 from openmrc.errors import ArgumentError, DeviceError, UnsupportedError
 from openmrc.lab import counters, system
 from openmrc.lab.layout import End, Layout, Link, namespace
 from openmrc.lab.state import State
 from openmrc.lab.switches import Configurations
+
+Direction = Literal["both", "up", "down"]
+"""Of a link: up is away from the hosts."""
 
 MAX_DELAY_S = 4
 """Seconds of the longest delay of a link: netem takes 32 bits of nanoseconds."""
@@ -58,14 +62,15 @@ def prepare_ports_down(lab: str, down: set[End]) -> list[system.PreparedTool]:
     ]
 
 
-def apply_loss(lab: str, link: Link, loss: float) -> None:
-    """Makes a link lose this share of its packets in both directions; 0 ends that."""
+def apply_loss(lab: str, link: Link, loss: float, direction: Direction = "both") -> None:
+    """Makes a link lose this share of its packets, ``up`` is away from the hosts; 0 ends that."""
+    senders = {"both": link.ends, "up": (link.lower,), "down": (link.upper,)}[direction]
     for end in link.ends:
         space = namespace(lab, end.node)
         # Replacing the queueing discipline removes the filter.
         system.tc([f"qdisc replace dev {end.port} clsact"], space)
         system.tc([f"filter delete dev {end.port} egress"], space)
-        if loss > 0:
+        if loss > 0 and end in senders:
             system.tc([_loss_filter(end, loss)], space)
 
 

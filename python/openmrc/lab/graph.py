@@ -48,7 +48,8 @@ def described(state: State, link: str) -> list[str]:
     """The impairments of a link, in words."""
     words = []
     if (loss := state.loss.get(link)) is not None:
-        words.append(f"loses {100 * loss:g} %")
+        where = {"up": " upwards", "down": " downwards"}.get(state.direction.get(link, ""), "")
+        words.append(f"loses {100 * loss:g} %{where}")
     if (delay := state.delay.get(link)) is not None:
         words.append(f"delays by {duration(delay * 1e3)}")
     if (rate := state.rate.get(link)) is not None:
@@ -90,6 +91,7 @@ def as_dict(layout: Layout, state: State) -> dict[str, Any]:
                 "upper": str(link.upper),
                 "cut": link.name in state.cut,
                 "loss": state.loss.get(link.name, 0.0),
+                "direction": state.direction.get(link.name, "both"),
                 "delay_s": state.delay.get(link.name, 0.0),
                 "rate_bps": state.rate.get(link.name),
             }

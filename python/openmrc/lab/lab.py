@@ -10,6 +10,7 @@ from openmrc.fabric import Fabric, Path
 from openmrc.files import write_text
 from openmrc.lab import counters, faults, hosts, names, softswitch, system
 from openmrc.lab.counters import PortCounters
+from openmrc.lab.faults import Direction
 from openmrc.lab.layout import Layout, namespace
 from openmrc.lab.state import SPECIFICATION, State, locked, the_name
 from openmrc.lab.switches import Configurations
@@ -211,15 +212,22 @@ class Lab:
         return [link.name]
 
     def degrade(
-        self, what: str, *, loss: float | None = None, delay: float | None = None, rate: int | None = None
+        self,
+        what: str,
+        *,
+        loss: float | None = None,
+        delay: float | None = None,
+        rate: int | None = None,
+        direction: Direction = "both",
     ) -> None:
-        """Makes a link lose or delay packets, or slow, in both directions; no port notices.
+        """Makes a link lose or delay packets, or slow; no port notices.
 
         Args:
             what: The link, by its name or by one of its ports.
             loss: Share of packets lost, 0 to 1; ``None``: as it is.
             delay: Seconds added in each direction, so that round trips take twice that; ``None``: as it is.
             rate: Bits per second in each direction; 0: no limit; ``None``: as it is.
+            direction: In which packets are lost.
 
         Raises:
             ArgumentError: if there is no such link, or a value is out of range.
@@ -236,8 +244,10 @@ class Lab:
                 _set(state.delay, link.name, delay)
                 _set(state.rate, link.name, rate)
             if loss is not None:
-                faults.apply_loss(self.name, link, loss)
+                faults.apply_loss(self.name, link, loss, direction)
                 _set(state.loss, link.name, loss)
+                one_way = direction if loss and direction != "both" else ""
+                _set(state.direction, link.name, one_way)
             state.save()
 
     @contextmanager
@@ -357,7 +367,7 @@ class Lab:
             faults.apply_ports(self.layout, self.name, before, after)
 
 
-def _set(values: dict[str, Any], name: str, value: float) -> None:
+def _set(values: dict[str, Any], name: str, value: float | str) -> None:
     """Keeps what differs from nothing."""
     if value:
         values[name] = value

@@ -44,6 +44,8 @@ class State:
     """Names of switches that are stopped."""
     loss: dict[str, float] = field(default_factory=dict)
     """Share of packets lost, by name of the link."""
+    direction: dict[str, str] = field(default_factory=dict)
+    """The direction of the loss, ``up`` or ``down``, by name of the link; others lose in both."""
     delay: dict[str, float] = field(default_factory=dict)
     """Seconds added in each direction, by name of the link."""
     rate: dict[str, int] = field(default_factory=dict)

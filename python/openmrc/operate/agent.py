@@ -220,8 +220,12 @@ class Agent:
         return found
 
     def _probe(self, host: str, seen: list[_Seen]) -> None:
-        """Where no loop of the host answers, its devices send EV probes on their paths instead."""
-        if not self.probing.rate or not seen or self.probing.answered(host):
+        """Has devices send EV probes: where no loop of the host answers, or one loses.
+
+        A queue pair's path crosses each link in one direction, so that its probes tell which one is silent.
+        """
+        is_covered = self.probing.answered(host) and not self.probing.suspects(host)
+        if not self.probing.rate or not seen or is_covered:
             return
         most = max(1, round(self.probing.rate * PERIOD_S / len(seen)))
         for each in seen:

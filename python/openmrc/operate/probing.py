@@ -212,6 +212,11 @@ class Probing:
         probed = self._running.get(host)
         return probed is not None and probed.counts.answered
 
+    def suspects(self, host: str) -> bool:
+        """Whether a loop of a host loses: it crosses links in both directions and cannot tell them apart."""
+        probed = self._running.get(host)
+        return probed is not None and any(loop.lost for loop in probed.counts.seen())
+
     def told(self, host: str) -> None:
         """The controller has what was seen of a host."""
         if probed := self._running.get(host):
