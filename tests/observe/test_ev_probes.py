@@ -111,6 +111,17 @@ def test_a_peer_that_answers_nowhere_says_nothing_about_its_paths():
     assert probes.of(["fd00::1"]) == before
 
 
+def test_when_nobody_asks_any_more_nothing_is_known(monkeypatch):
+    network = Network()
+    probes, pairs = EvProbes(network), [pair(1, PATHS)]
+    known(probes, pairs)
+    network.broken = {(1, PATHS[3])}
+    turn(probes, pairs, 100)
+    assert any(unanswered for *_, unanswered, _ in probes.of(["fd00::1"]))
+    monkeypatch.setattr("openmrc.observe.ev_probes.FORGOTTEN_S", -1.0)
+    assert probes.of(["fd00::1"]) == [], "the path may be whole again"
+
+
 def test_what_is_told_is_of_the_paths_there_are_whatever_comes_and_goes():
     generator = random.Random(5)
     network = Network()

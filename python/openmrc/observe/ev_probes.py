@@ -22,6 +22,8 @@ ATTEMPTS = 4
 path back that is broken hides few of them."""
 TIMEOUT_S = 0.1
 """For the answer to a probe."""
+FORGOTTEN_S = 5.0
+"""Without a request for so long, nothing is known any more: a path that was silent may be whole again."""
 _MOST_THREADS = 16
 """Peers that are waited for at the same time."""
 
@@ -93,6 +95,8 @@ class EvProbes:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._turns = 0
+        self._asked = 0.0
+        """When the last request came, monotonic seconds."""
 
     def begin(self, pairs: Sequence[QueuePairPaths], most: int) -> int:
         """Probes paths of these queue pairs in a thread of its own, all in turn.
@@ -106,6 +110,8 @@ class EvProbes:
         Returns:
             How many paths are probed; 0 while the last ones still are.
         """
+        self._forget()
+        self._asked = time.monotonic()
         if self._stopped.is_set() or (self._thread is not None and self._thread.is_alive()):
             return 0
         parts = self._choose(pairs, min(most, MOST_PROBES))
@@ -118,6 +124,7 @@ class EvProbes:
 
     def of(self, remote: Sequence[str]) -> list[ProbedPath]:
         """All paths to a peer that answers probes, those without an answer yet with time 0."""
+        self._forget()
         with self._lock:
             peer = self._peers.get(tuple(remote))
             return [
@@ -130,6 +137,11 @@ class EvProbes:
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()
+
+    def _forget(self) -> None:
+        if time.monotonic() > self._asked + FORGOTTEN_S:
+            with self._lock:
+                self._peers.clear()
 
     def _choose(self, pairs: Iterable[QueuePairPaths], most: int) -> list[Part]:
         wanted: dict[Remote, tuple[int, list[Path]]] = {}
