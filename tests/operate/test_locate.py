@@ -157,6 +157,12 @@ def test_every_cable_of_an_idle_fabric_is_named_by_ev_probes(fabric):
         assert verdict.component == (Kind.LINK, link)
 
 
+def test_what_probes_have_found_may_be_left_out(fabric):
+    link = fabric.paths("h0", "h4")[0].links[1]
+    sight = Locator(fabric).sight(idle_ring(fabric, [link]), probed=False)
+    assert (sight.dead, sight.alive) == ([], [])
+
+
 def test_a_few_unanswered_probes_and_answers_from_before_say_nothing(fabric):
     locator = Locator(fabric)
     link = fabric.paths("h0", "h4")[0].links[1]

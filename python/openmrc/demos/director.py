@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import Literal
 
 from openmrc.testing import Impairment
 
@@ -28,6 +29,8 @@ class Fault:
     """In the lab: the link, one of its ports, or the switch."""
     loss: float | None = None
     """In the lab: the link loses this share of packets, and its ports do not notice; ``None``: it is cut."""
+    direction: Literal["both", "up", "down"] = "both"
+    """In the lab: where it loses them; up is away from the hosts."""
 
 
 def changes(faults: Iterable[Fault]) -> Iterator[tuple[float, Fault, bool]]:

@@ -4,7 +4,7 @@ A cut takes the upper end of the link down: the lower end loses its carrier and 
 with a pulled cable. Stopping a switch takes all its ports down. Everything else is silent: no port notices.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import Literal
 
@@ -64,7 +64,7 @@ def prepare_ports_down(lab: str, down: set[End]) -> list[system.PreparedTool]:
 
 def apply_loss(lab: str, link: Link, loss: float, direction: Direction = "both") -> None:
     """Makes a link lose this share of its packets, ``up`` is away from the hosts; 0 ends that."""
-    senders = {"both": link.ends, "up": (link.lower,), "down": (link.upper,)}[direction]
+    senders = _senders(link, direction)
     for end in link.ends:
         space = namespace(lab, end.node)
         # Replacing the queueing discipline removes the filter.
@@ -114,12 +114,18 @@ def _shape(delay: float, rate: int | None) -> str:
     return f"tbf rate {rate}bit burst {max(_LEAST_BURST, (rate or 0) // 800)} latency 50ms"
 
 
-def prepare_loss(lab: str, link: Link, loss: float) -> list[system.PreparedTool]:
-    """Prepared commands that make a link lose this share of its packets at both ends."""
+def prepare_loss(lab: str, link: Link, loss: float, direction: Direction) -> list[system.PreparedTool]:
+    """Prepared commands that make a link lose this share of its packets."""
     apply_loss(lab, link, 0.0)
     return [
-        system.PreparedTool("tc", namespace(lab, end.node), [_loss_filter(end, loss)]) for end in link.ends
+        system.PreparedTool("tc", namespace(lab, end.node), [_loss_filter(end, loss)])
+        for end in _senders(link, direction)
     ]
+
+
+def _senders(link: Link, direction: Direction) -> Collection[End]:
+    """The ends whose packets go in this direction."""
+    return {"both": link.ends, "up": (link.lower,), "down": (link.upper,)}[direction]
 
 
 def _loss_filter(end: End, loss: float) -> str:

@@ -245,18 +245,19 @@ class Lab:
                 _set(state.rate, link.name, rate)
             if loss is not None:
                 faults.apply_loss(self.name, link, loss, direction)
-                _set(state.loss, link.name, loss)
-                one_way = direction if loss and direction != "both" else ""
-                _set(state.direction, link.name, one_way)
+                state.note_loss(link.name, loss, direction)
             state.save()
 
     @contextmanager
-    def ready_to_fail(self, what: str, *, loss: float | None = None) -> Iterator[Callable[[], int]]:
+    def ready_to_fail(
+        self, what: str, *, loss: float | None = None, direction: Direction = "both"
+    ) -> Iterator[Callable[[], int]]:
         """Prepares a fault; yields a function that makes it happen at the time of the call.
 
         Args:
             what: What to :meth:`fail`; with ``loss``, the link to :meth:`degrade`.
             loss: 0 to 1.
+            direction: In which packets are lost.
 
         Yields:
             A function that returns the time by the monotonic clock, nanoseconds; nothing was broken before.
@@ -270,8 +271,8 @@ class Lab:
             if loss is not None:
                 link = self.layout.link(what)
                 _check_whole(link.name, link.name in state.cut or link.name in state.loss)
-                tools = faults.prepare_loss(self.name, link, loss)
-                state.loss[link.name] = loss
+                tools = faults.prepare_loss(self.name, link, loss, direction)
+                state.note_loss(link.name, loss, direction)
             else:
                 before = faults.ports_down(self.layout, state)
                 name, failed = what, state.stopped
@@ -367,7 +368,7 @@ class Lab:
             faults.apply_ports(self.layout, self.name, before, after)
 
 
-def _set(values: dict[str, Any], name: str, value: float | str) -> None:
+def _set(values: dict[str, Any], name: str, value: float) -> None:
     """Keeps what differs from nothing."""
     if value:
         values[name] = value

@@ -64,6 +64,15 @@ class State:
         """Names of the links that lose or delay packets, or are slower than they should be."""
         return list(dict.fromkeys([*self.loss, *self.delay, *self.rate]))
 
+    def note_loss(self, link: str, loss: float, direction: str) -> None:
+        """Keeps the loss of a link; 0: it has none."""
+        self.loss.pop(link, None)
+        self.direction.pop(link, None)
+        if loss:
+            self.loss[link] = loss
+            if direction != "both":
+                self.direction[link] = direction
+
     def save(self) -> None:
         """Writes the file, completely or not at all."""
         self.directory.mkdir(0o755, parents=True, exist_ok=True)

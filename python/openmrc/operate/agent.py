@@ -198,7 +198,9 @@ class Agent:
             applied &= self._apply(each)
         dead = alive = 0
         for host, found in by_host.items():
-            sight = self._locator.sight(device.paths for device in found)
+            # Once its loops are whole again, what probes have found before is history.
+            probed = self._needs_ev_probes(host)
+            sight = self._locator.sight((device.paths for device in found), probed=probed)
             dead, alive = dead + len(sight.dead), alive + len(sight.alive)
             self._report(host, found, sight, applied=applied)
         self.counts.devices = sum(map(len, by_host.values()))
@@ -219,13 +221,16 @@ class Agent:
                     found.append(_Seen(process.key, process.paths, process.received, process))
         return found
 
-    def _probe(self, host: str, seen: list[_Seen]) -> None:
-        """Has devices send EV probes: where no loop of the host answers, or one loses.
+    def _needs_ev_probes(self, host: str) -> bool:
+        """Whether loops do not tell enough: none of the host answers, or one loses.
 
         A queue pair's path crosses each link in one direction, so that its probes tell which one is silent.
         """
-        is_covered = self.probing.answered(host) and not self.probing.suspects(host)
-        if not self.probing.rate or not seen or is_covered:
+        return not self.probing.answered(host) or self.probing.suspects(host)
+
+    def _probe(self, host: str, seen: list[_Seen]) -> None:
+        """Has devices send EV probes on their paths."""
+        if not self.probing.rate or not seen or not self._needs_ev_probes(host):
             return
         most = max(1, round(self.probing.rate * PERIOD_S / len(seen)))
         for each in seen:

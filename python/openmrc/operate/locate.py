@@ -104,8 +104,13 @@ class Locator:
             for port, (deny, allow) in changes.items():
                 yield pair.qp_num, port, deny, allow
 
-    def sight(self, seen: Iterable[DevicePaths]) -> Sight:
-        """What these devices see of the fabric."""
+    def sight(self, seen: Iterable[DevicePaths], *, probed: bool = True) -> Sight:
+        """What these devices see of the fabric.
+
+        Args:
+            seen: What they say.
+            probed: Whether what EV probes have found counts.
+        """
         sight = Sight()
         for device in seen:
             host = self._host(device.addresses)
@@ -117,7 +122,7 @@ class Locator:
                 )
                 continue
             sight.hosts.add(host)
-            self._see(device, host, sight)
+            self._see(device, host, sight, probed=probed)
             if device.left_out:
                 sight.notes.append(
                     f"{device.device} of process {device.pid}: {device.left_out} queue pairs were left out"
@@ -135,7 +140,7 @@ class Locator:
                 if path := self._path(device, str(host), peer, port, ev):
                     yield pair.qp_num, path, times
 
-    def _see(self, device: DevicePaths, host: str, sight: Sight) -> None:
+    def _see(self, device: DevicePaths, host: str, sight: Sight, *, probed: bool) -> None:
         planes = self.planes(device.addresses, host)
         for port in planes.keys() - set(device.ports_up):
             down = self.cable(host, planes[port])
@@ -157,7 +162,8 @@ class Locator:
             peer = self._host(pair.remote)
             if peer is None or peer == host:
                 continue
-            probed = {(port, ev): (unanswered, began) for port, ev, unanswered, began in pair.probed}
+            rows = pair.probed if probed else ()
+            probes = {(port, ev): (unanswered, began) for port, ev, unanswered, began in rows}
             for port, ev, _ in pair.bad:
                 # A port without carrier explains its paths.
                 if port in device.ports_up and (path := self._path(device, host, peer, port, ev)):
@@ -167,8 +173,8 @@ class Locator:
                     continue
                 address = str(path.address) if device.srv6 else None
                 # Probes and answers use a path, too: where it is probed, that it was used says nothing.
-                if (port, ev) in probed:
-                    unanswered, began = probed[port, ev]
+                if (port, ev) in probes:
+                    unanswered, began = probes[port, ev]
                     if unanswered >= UNANSWERED and port in device.ports_up:
                         sight.dead.append(path)
                     elif not unanswered and began >= max(probed_since, 1):

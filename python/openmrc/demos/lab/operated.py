@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -28,6 +28,8 @@ from openmrc.operate.client import Client
 from openmrc.operate.score import Injected, Score, score
 from openmrc.operate.tokens import agent_token
 
+PROBE_RATE = 500
+"""Probes a second of each host: the default of agents."""
 _START_S = 60.0
 """Until controller and agent have started, on a busy machine."""
 _REPAIR_S = 20.0
@@ -46,7 +48,15 @@ class Outcome:
     """Of these, with wrong data."""
 
 
-def run(duration_s: float, rate_bps: float, log: Log, *, srv6: bool = False) -> Outcome:
+def run(
+    duration_s: float,
+    rate_bps: float,
+    log: Log,
+    *,
+    srv6: bool = False,
+    faults: Sequence[Fault] = (),
+    probe_rate: int = PROBE_RATE,
+) -> Outcome:
     """Brings up lab, traffic, controller and agent, goes through the faults, and takes all of it down.
 
     Args:
@@ -54,6 +64,8 @@ def run(duration_s: float, rate_bps: float, log: Log, *, srv6: bool = False) -> 
         rate_bps: What each host offers.
         log: Called with each thing that happens; first of all with the page's address.
         srv6: Whether the NICs build SRv6 frames themselves.
+        faults: Those of the demo if there are none.
+        probe_rate: Probes a second of each host.
 
     Raises:
         PrivilegeError: without root.
@@ -69,12 +81,12 @@ def run(duration_s: float, rate_bps: float, log: Log, *, srv6: bool = False) -> 
         for context in ring.contexts.values():
             stack.enter_context(publish(context))
         ring.start()
-        client = stack.enter_context(_controlled(lab, scratch, log))
+        client = stack.enter_context(_controlled(lab, scratch, probe_rate, log))
         director = _Director(lab, ring, log)
         director.wait_for(lambda: client.status().hosts_heard == len(RING), _START_S)
         # The first reports may come between the start of the ring and its first writes.
         director.wait_for(lambda: client.status().links["good"] > 0 and not client.faults(), _REPAIR_S)
-        faults = schedule(duration_s)
+        faults = faults or schedule(duration_s)
         most_s = duration_s / len(faults)
         injected = [_go_through(director, fault, most_s, client, log) for fault in faults]
         named = [*client.faults(over=True), *client.faults()]
@@ -97,7 +109,7 @@ def _go_through(director: _Director, fault: Fault, most_s: float, client: Client
     """Makes a fault, waits until it is named, repairs it, and waits until it is over."""
     lab = director.lab
     component = component_of(lab, fault)
-    with lab.ready_to_fail(fault.what, loss=fault.loss) as fail:
+    with lab.ready_to_fail(fault.what, loss=fault.loss, direction=fault.direction) as fail:
         began = time.time()
         fail()
     log(f"{fault.title}: {component.name}")
@@ -135,7 +147,7 @@ def _observed_in(directory: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _controlled(lab: Lab, scratch: Path, log: Log) -> Iterator[Client]:
+def _controlled(lab: Lab, scratch: Path, probe_rate: int, log: Log) -> Iterator[Client]:
     """A controller and an agent for all hosts, as processes."""
     secret = secrets.token_hex(16)
     operators, agents = scratch / "operators.token", scratch / "agents.tokens"
@@ -152,7 +164,10 @@ def _controlled(lab: Lab, scratch: Path, log: Log) -> Iterator[Client]:
             raise DeviceError(f"the controller did not start: {last_words(errors)}")
         log(f"page: {address}#token={secret}")
         with (
-            _process("agent", address, "--token-file", agents) as (agent, complaints),
+            _process("agent", address, "--token-file", agents, "--probe-rate", probe_rate) as (
+                agent,
+                complaints,
+            ),
             Client(address, bearer=secret) as client,
         ):
             yield client
