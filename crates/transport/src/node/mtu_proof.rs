@@ -281,3 +281,62 @@ impl MtuProofs {
         step
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use openmrc_wire::{CcState, Mark, Psn};
+
+    use super::*;
+    use crate::profile::EvProfile;
+
+    const PSN: Psn = Psn::new(99);
+
+    /// A proof on one port with two paths, and the entropy value of the packet of full size that it has sent.
+    fn begun() -> (MtuProof, Ev) {
+        let path = |ev| PathEntry { ev: Ev(ev), port: 0 };
+        let profile = Arc::new(EvProfile::new(&[path(0xE0), path(0xE1)]).unwrap());
+        let (denied, entropy_bits) = (Vec::new(), 32);
+        let question = MtuQuestion { dest_qp: 7, psn: PSN, path_mtu: 4096, profile, denied, entropy_bits };
+        let mut proof = MtuProof::new(Time::ZERO, 0, question.clone());
+        let Step::Send(sent, _) = proof.advance(Time::ZERO, PortSet::first(1), Some(question)) else {
+            panic!("it sends at once")
+        };
+        let full = sent.iter().find(|transmit| transmit.packet.payload_len == 4096).unwrap();
+        (proof, full.ev)
+    }
+
+    /// The SACK that answers the packet of full size, changed: whether it counts as an answer.
+    fn counts(change: impl FnOnce(&mut Sack)) -> bool {
+        let (mut proof, entropy) = begun();
+        let mut sack = Sack {
+            mark: Mark::None,
+            probe_reply: false,
+            ack_psn_offset: 0,
+            entropy,
+            spdcid: 0,
+            dpdcid: 0,
+            cack_psn: PSN,
+            cc_type: Sack::CC_TYPE,
+            cc_flags: 0,
+            mpr: 0,
+            sack_offset: 1,
+            bitmap: 0,
+            cc: CcState::default(),
+        };
+        change(&mut sack);
+        proof.on_sack(Time(1), &sack);
+        proof.progress.is_complete()
+    }
+
+    #[test]
+    fn only_a_sack_of_what_lies_below_the_first_packet_is_an_answer() {
+        assert!(counts(|_| ()));
+        assert!(counts(|sack| sack.entropy = sack.entropy.swapped()));
+        // Once data has arrived, other packets may have caused it.
+        assert!(!counts(|sack| sack.cack_psn = PSN.offset(1)));
+        assert!(!counts(|sack| sack.probe_reply = true));
+        assert!(!counts(|sack| sack.entropy = Ev(0xE2)));
+    }
+}

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use openmrc_transport::mrc::{CanSend, Capabilities, CcProfile, EvState};
-use openmrc_transport::{Fatal, PortSet, SendStatus, Span, TrafficClass, Transmit, Transport};
+use openmrc_transport::{Fatal, PortSet, SendStatus, Span, Time, TrafficClass, Transmit, Transport};
 use openmrc_wire::{Body, CcState, Ev, Mark, NackReason, Packet, Psn, Sack};
 
 use super::bench::{Bench, MTU, QP, config, nack, sack};
@@ -267,6 +267,31 @@ fn other_reasons_wait_a_round_trip() {
     assert_eq!(bench.send(), []);
     bench.wait(11);
     assert_eq!(psns(&bench.send()), [1]);
+}
+
+#[test]
+fn the_timer_runs_out_when_a_refused_packet_may_leave_again_and_then_waits_for_an_answer() {
+    let mut bench = Bench::new(&config());
+    let sent = bench.send_packets(4);
+    bench.hear_packet(nack(1, NackReason::NoResource, sent[1].ev));
+    let due = bench.qp.poll_timeout();
+    bench.now = Time(due.0 - 1);
+    assert_eq!(bench.send(), []);
+    // Other queue pairs may be sending: what may leave is not due again and again until it leaves.
+    for late in 0..2 {
+        bench.now = due + Span(late);
+        bench.timers();
+        assert!(bench.qp.poll_timeout() > bench.now + Span::from_micros(1), "{late} ps late");
+    }
+    assert_eq!(psns(&bench.send()), [1]);
+
+    // What has arrived all the same is not waited for.
+    let mut bench = Bench::new(&config());
+    let sent = bench.send_packets(4);
+    bench.hear_packet(nack(1, NackReason::NoResource, sent[1].ev));
+    let due = bench.qp.poll_timeout();
+    bench.hear_sack(sack(1, sent[1].ev));
+    assert!(bench.qp.poll_timeout() > due);
 }
 
 #[test]

@@ -448,3 +448,21 @@ fn a_peer_that_writes_the_length_of_each_packet_as_dma_length_is_served() {
         assert_eq!(bench.qp.error(), Some(Fatal::InvalidRequest), "{position:?} {len} of {dma_len}");
     }
 }
+
+#[test]
+fn a_message_that_begins_where_another_has_not_ended_is_refused() {
+    // In order, and where the beginning has waited for the packet before it.
+    for order in [[0, 1], [1, 0]] {
+        let mut bench = Bench::new(&config());
+        for psn in order {
+            assert_eq!(bench.qp.error(), None);
+            bench.hear_packet(if psn == 0 { part(0, 3) } else { write(1, 64) });
+        }
+        assert_eq!(bench.qp.error(), Some(Fatal::InvalidRequest), "{order:?}");
+    }
+    // What has ended is no hindrance.
+    let mut bench = Bench::new(&config());
+    (0..3).for_each(|psn| drop(bench.hear_packet(part(psn, 3))));
+    bench.hear_packet(write(3, 64));
+    assert_eq!(bench.qp.error(), None);
+}

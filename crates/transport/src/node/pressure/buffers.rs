@@ -186,6 +186,7 @@ fn fair_windows(buffers: &Buffers, receivers: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mrc::QueuePair;
 
     #[test]
     fn the_pressure_grows_with_the_filling() {
@@ -206,6 +207,70 @@ mod tests {
         for receivers in [1usize, 2, 5, 20, 1000] {
             let windows = fair_windows(&buffers(8 * (8 << 20)), receivers);
             assert!(receivers as f64 * windows * 128.0 * 5120.0 <= 8.0 * f64::from(8 << 20) / 2.0 + 1.0);
+        }
+    }
+
+    const INTERVAL: Span = Span::from_micros(100);
+
+    /// A watch of buffers filled to this share, and a queue pair that feeds it.
+    struct Fed {
+        watch: BufferWatch,
+        receiving: Receiving,
+        table: Table<QueuePair>,
+        fill: f64,
+    }
+
+    impl Fed {
+        fn new(fill: f64) -> Self {
+            let (watch, table) = (BufferWatch::new(INTERVAL), Table::default());
+            Fed { watch, receiving: Receiving::default(), table, fill }
+        }
+
+        fn receive(&mut self, now: Time, bytes: u64) {
+            self.watch.received(now, 0, &mut self.receiving, bytes as u32);
+        }
+
+        /// Looks when that is due; returns when.
+        fn look(&mut self) -> Time {
+            let (now, fill) = (self.watch.due(), self.fill);
+            self.watch.look(now, &mut self.table, || Buffers {
+                bytes: 1 << 20,
+                queued: 0,
+                fill,
+                packet: 5120,
+            });
+            self.receiving.active = false;
+            now
+        }
+    }
+
+    #[test]
+    fn it_looks_until_nothing_has_come_in_for_as_long_as_an_incast_may_pause() {
+        let mut fed = Fed::new(0.95);
+        assert_eq!(fed.watch.due(), Time::NEVER);
+        fed.receive(Time(5), TRICKLE);
+        let first = fed.look();
+        assert_eq!(first, Time(5) + INTERVAL);
+        // Data came in until now: it looks once more after the interval, and the pressure stays during the pause.
+        assert_eq!(fed.look(), first + INTERVAL);
+        assert_eq!(fed.watch.pressure(&mut fed.receiving).penalty, SHRINK);
+        assert_eq!(fed.watch.due(), first + OVER_AFTER);
+        fed.look();
+        assert_eq!(fed.watch.due(), Time::NEVER);
+        assert_eq!(fed.watch.pressure(&mut fed.receiving).penalty, 0);
+    }
+
+    #[test]
+    fn a_trickle_presses_nobody() {
+        for (bytes, penalty) in [(1, 0), (TRICKLE - 1, 0), (TRICKLE, SHRINK), (TRICKLE + 1, SHRINK)] {
+            let mut fed = Fed::new(0.95);
+            // What came in before the last look is not counted again.
+            for _ in 0..3 {
+                let now = fed.watch.due().min(Time(5));
+                fed.receive(now, bytes);
+                fed.look();
+                assert_eq!(fed.watch.pressure(&mut fed.receiving).penalty, penalty, "{bytes} bytes");
+            }
         }
     }
 }
