@@ -323,6 +323,20 @@ RUST = {
         PHYSICS,
         "a_packet_is_marked_if_the_threshold_is_behind_it_and_not_the_next_one",
     ),
+    "a computed mark is a packet early": (
+        f"{PORTS}/computed.rs",
+        "let behind = (backlog.free - left) / per_limit_byte;",
+        "let behind = (backlog.free - leaves) / per_limit_byte;",
+        PHYSICS,
+        "a_packet_is_marked_if_the_threshold_is_behind_it_and_not_the_next_one",
+    ),
+    "a mark of real queues is a packet early": (
+        f"{PORTS}/queued.rs",
+        "limit_bytes(&ports[out], queue.data_bytes)",
+        "limit_bytes(&ports[out], queue.data_bytes + bytes)",
+        PHYSICS,
+        "a_packet_is_marked_if_the_threshold_is_behind_it_and_not_the_next_one",
+    ),
     "a trimmed packet lacks a UDP header": (
         "crates/scenario/src/run/network.rs",
         "self.encapsulation.wire_bytes(TRIMMED)",
