@@ -12,6 +12,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +21,8 @@ from openmrc.fabric import Fabric, Specification
 from openmrc.switchconf import FILES, render, render_switch, verify
 from openmrc.switchconf.facts import Facts
 from openmrc.switchconf.parse import PARSERS, Files
+from openmrc.switchconf.parse.model import Where
+from openmrc.switchconf.render import resolved
 from tests.helpers.repository import ROOT
 
 EXAMPLES = ROOT / "examples" / "fabrics"
@@ -144,6 +147,29 @@ def test_the_copy_of_the_specification_gives_the_same_fabric_without_its_catalog
     )
     render(again, "eos", tmp_path / "again")
     assert files_of(tmp_path / "again") == files_of(tmp_path / "out")
+
+
+def test_the_copy_of_the_specification_gives_the_rate_in_the_largest_whole_unit():
+    for rate, written in {
+        10**7: "10M",
+        2 * 10**8: "200M",
+        25 * 10**8: "2500M",
+        25 * 10**9: "25G",
+        4 * 10**11: "400G",
+    }.items():
+        fabric = fabric_of(nic={"rate": rate}, planes=1)
+        copied = yaml.safe_load(resolved(fabric))
+        assert copied["nic"] == {"rate": written}
+        assert Specification.model_validate(copied).nic.rate == rate
+
+
+def test_the_place_of_a_text_is_its_line(tmp_path):
+    path = tmp_path / "file"
+    for before, lines in {"": [1, 2, 3, 0], "\n": [2, 3, 4, 0]}.items():
+        path.write_text(before + "one\ntwo\nthree and two\n")
+        found = [Where("file", text).line(path) for text in ("one", "two", "three", "four")]
+        assert found == lines
+    assert Where("file", 7).line(path) == 7
 
 
 def test_ecn_is_on_everywhere_but_towards_hosts(platform, lab):
