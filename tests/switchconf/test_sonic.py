@@ -234,7 +234,12 @@ def test_trimming_is_what_the_chip_can_do(switch, planes, trimming):
 
 @pytest.mark.parametrize(
     ("hwsku", "queue"),
-    [("Arista-7060X6-64PE-B-C448O16", "4"), ("Arista-7060X6-64PE-B-P64", "9"), ("Other-C448", "4")],
+    [
+        ("Arista-7060X6-64PE-B-C448O16", "4"),
+        ("Arista-7060X6-64PE-B-P64", "9"),
+        ("Other-C448", "4"),
+        (None, "9"),
+    ],
 )
 def test_the_queue_of_trimmed_packets_is_that_of_the_sku_whose_table_is_given(hwsku, queue, tmp_path):
     fabric = with_table(tmp_path, hwsku=hwsku, asic="tomahawk5")
