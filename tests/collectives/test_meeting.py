@@ -148,3 +148,11 @@ def test_unequal_settings_of_shared_memory_are_named():
 def test_an_address_of_another_host_is_a_device_error_that_names_it():
     with pytest.raises(DeviceError, match=r"192\.0\.2\.1"):
         Planes(addresses=("192.0.2.1:0",)).open_named()
+
+
+@needs_root
+def test_packets_fit_a_loopback_interface_with_a_small_mtu():
+    measure = f"{sys.executable} -m openmrc bench-collective all_to_all --loopback --minbytes 1M -n 2 -w 0"
+    command = ["unshare", "-n", "sh", "-c", f"ip link set lo mtu 5000 up && {measure}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ import pytest
 
 from openmrc import Error
 from openmrc.collectives import Communicator, TcpStore
-from openmrc.collectives.rendezvous import default_spin
+from openmrc.collectives.rendezvous import default_path_mtu, default_spin
 from openmrc.control import Limits, Token
 from openmrc.errors import ArgumentError, ConnectError, DeadlineError, DeviceError
 from tests.helpers.ranks import finish, free_port, run, start
@@ -569,3 +569,30 @@ def test_ranks_look_before_they_sleep_where_each_has_a_processor(cpus, looks):
     places = [{"host": "a", "cpus": list(own)} for own in cpus] + [{"host": "b", "cpus": [7]}]
     assert (default_spin(places, 0) > 0) == looks
     assert default_spin(places, len(cpus)) > 0, "alone on its host"
+
+
+@pytest.mark.parametrize(
+    ("addresses", "mtu"),
+    [
+        (["127.1.2.3", "127.1.2.4"], 8192),
+        (["10.0.0.1", "10.0.1.1"], 4096),
+        (["127.1.2.3", "10.0.0.1"], 4096),
+    ],
+)
+def test_packets_are_longest_where_all_planes_are_on_loopback(addresses, mtu):
+    assert default_path_mtu([(address, 4791) for address in addresses]) == mtu
+
+
+def test_an_operation_over_loopback_has_packets_of_the_longest_path_mtu():
+    script = """
+        x = np.zeros(8 << 20, np.uint8)
+        def sent():
+            ports = comm.device.stats()["ports"]
+            return np.array([(port["tx_packets"], port["tx_bytes"]) for port in ports]).sum(0)
+        before = sent()
+        comm.all_to_all(np.empty_like(x), x)
+        packets, carried = sent() - before
+        # Every answer and repetition counts as well.
+        assert packets * 4096 < carried, (packets, carried)
+    """
+    run(script, 2, SHARED="0")

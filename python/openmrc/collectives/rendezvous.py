@@ -4,6 +4,7 @@ Each rank publishes its address in a store, opens its planes, and gives every ot
 """
 
 import contextlib
+import ipaddress
 import json
 import os
 import secrets
@@ -21,8 +22,9 @@ from openmrc.collectives.lifelines import Lifelines
 from openmrc.collectives.store import Store, TcpStore
 from openmrc.control import Token
 from openmrc.errors import ArgumentError, ConnectError
-from openmrc.planes import Planes, lab_host
-from openmrc.verbs import Context
+from openmrc.planes import Planes, lab_host, path_mtu
+from openmrc.verbs import Context, SocketAddress
+from openmrc.verbs.attr import MAX_PATH_MTU
 
 _DEFAULTS = _core.COLLECTIVE_DEFAULTS
 SPIN = _DEFAULTS["spin_us"] * 1e-6
@@ -114,6 +116,16 @@ def default_spin(places: Sequence[Mapping[str, Any]], rank: int) -> float:
     """
     here = [place["cpus"] for place in places if place["host"] == places[rank]["host"]]
     return SPIN if len(here) <= len(set().union(*here)) else 0.0
+
+
+def default_path_mtu(addresses: Sequence[SocketAddress]) -> int:
+    """Most payload bytes per packet of a rank with planes at these addresses.
+
+    On loopback it is the largest that the interface carries, as half as many packets cost less. Elsewhere the
+    default of a queue pair is kept, which fits the usual jumbo frames.
+    """
+    on_loopback = all(ipaddress.ip_address(address).is_loopback for address, _ in addresses)
+    return path_mtu(addresses, addresses, MAX_PATH_MTU) if on_loopback else _DEFAULTS["path_mtu"]
 
 
 def meet(
@@ -212,7 +224,7 @@ def _meet(
         undo.callback(context.close)
         exchange.put("planes", json.dumps(context.addresses).encode())
         addresses = [[(str(a), int(p)) for a, p in json.loads(value)] for value in exchange.all("planes")]
-        mtu = _DEFAULTS["path_mtu"]
+        mtu = default_path_mtu(context.addresses)
         for other, remote in enumerate(addresses):
             if hosts[other] != hosts[rank]:
                 mtu = min(mtu, planes.path_mtu(context.addresses, remote, mtu))
