@@ -383,7 +383,8 @@ class Map:
         # Nearly always nothing is lost, and then there is nothing to explain.
         verdicts = []
         if any(view.losing for view in views):
-            verdicts = localise(o for view in views for o in view.observations if o.sent)
+            explained = localise(o for view in views for o in view.observations if o.sent)
+            verdicts = [verdict for verdict in explained if not _is_refuted(verdict, views)]
         evidence = dict.fromkeys(self.topology.links, Evidence.UNKNOWN)
         for view in views:
             for link in view.good:
@@ -426,6 +427,24 @@ class Map:
             {each.name.lower(): by_evidence[each] for each in Evidence},
             {each.name.lower(): by_decision[each] for each in Decision if each},
         )
+
+
+def _is_refuted(verdict: Verdict, views: Iterable[HostView]) -> bool:
+    """Whether dead paths are all that accuses a part, and loops that cross it lose nothing.
+
+    A part that kills paths loses nearly everything; a few of many packets is what is left of a path that a
+    queue pair has condemned though it works, as where answers to it are lost.
+    """
+    if verdict.loss >= _BROKEN_FROM:
+        return False
+    first = verdict.suspects[0][0]
+    loops = [
+        each
+        for view in views
+        for each in view.observations
+        if first in each.components and each.components in view.loops
+    ]
+    return bool(loops) and not any(each.lost for each in loops)
 
 
 def _worse(before: HostView, view: HostView) -> dict[frozenset[Component], Observation]:

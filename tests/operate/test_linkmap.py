@@ -1,0 +1,46 @@
+"""What the map makes of paths that queue pairs have condemned, and of loops that cross the same links."""
+
+import pytest
+
+from openmrc.fabric import Fabric
+from openmrc.localise import Kind, loops_of_host
+from openmrc.operate.linkmap import Evidence, Map, Topology
+from openmrc.operate.model import LoopSeen
+from tests.helpers.controllers import seen
+from tests.helpers.labs import RING, specification
+
+
+@pytest.fixture(scope="module")
+def fabric(tmp_path_factory):
+    return Fabric.load(specification(tmp_path_factory.mktemp("fabric"), "mapped"))
+
+
+def loops(fabric, host, silent=()):
+    """Loops of a host; those over silent links lose all their probes."""
+    found = []
+    for loop in loops_of_host(fabric, host):
+        lost = 1000 if any(c.kind is Kind.LINK and c.name in silent for c in loop.components) else 0
+        found.append(LoopSeen(plane=loop.plane, uplink=loop.uplink, sent=1000, lost=lost))
+    return found
+
+
+def verdicts(fabric, dead, silent=(), *, probed=True):
+    """What is named where these links kill paths in the eyes of queue pairs, and these lose probes."""
+    links = Map(Topology(fabric))
+    for src, dst in zip(RING, RING[1:] + RING[:1], strict=True):
+        shown = loops(fabric, src, silent) if probed else []
+        assert links.take(seen(fabric, src, dst, dead, loops=shown), 0.0, 0.0)
+    named, evidence = links.evaluate(links.collect(0.0, 5.0))
+    accused = {link for link, each in evidence.items() if each not in (Evidence.GOOD, Evidence.UNKNOWN)}
+    return [verdict.component for verdict in named if verdict.component], accused
+
+
+def test_a_path_that_a_queue_pair_condemns_accuses_no_link_whose_loops_lose_nothing(fabric):
+    link = fabric.paths("h0", "h4")[0].links[1]
+    assert verdicts(fabric, [link]) == ([], set())
+
+
+def test_what_kills_paths_and_loops_is_named_and_so_is_what_kills_paths_where_nothing_is_probed(fabric):
+    link = fabric.paths("h0", "h4")[0].links[1]
+    for found in (verdicts(fabric, [link], [link]), verdicts(fabric, [link], probed=False)):
+        assert (found[0], found[1]) == ([(Kind.LINK, link)], {link})
