@@ -40,6 +40,11 @@ def test_a_path_that_a_queue_pair_condemns_accuses_no_link_whose_loops_lose_noth
     assert verdicts(fabric, [link]) == ([], set())
 
 
+def test_a_hosts_own_cable_is_accused_by_paths_alone_as_its_queue_may_refuse_probes(fabric):
+    cable = fabric.paths("h0", "h4")[0].links[0]
+    assert (Kind.LINK, cable) in verdicts(fabric, [cable])[0]
+
+
 def test_what_kills_paths_and_loops_is_named_and_so_is_what_kills_paths_where_nothing_is_probed(fabric):
     link = fabric.paths("h0", "h4")[0].links[1]
     for found in (verdicts(fabric, [link], [link]), verdicts(fabric, [link], probed=False)):
