@@ -218,6 +218,15 @@ def test_all_paths_to_a_peer_may_be_asked_at_once():
         assert b.context.stats()["node"]["requests_limited"] == 0
 
 
+def test_an_answer_is_no_use_of_a_path_that_shows_it_to_work():
+    with connected(planes=2) as (a, b):
+        paths = [(port, ev) for port, ev, _ in a.qp.ev_states()]
+        assert all(a.context.probe_paths(a.qp.qp_num, paths, 5))
+        assert sum(row["last_tx_ns"] > 0 for row in a.context.path_stats()) == len(paths)
+        assert sum(row["tx_packets"] for row in b.context.path_stats()) >= len(paths)
+        assert {row["last_tx_ns"] for row in b.context.path_stats()} == {0}
+
+
 def test_what_is_told_passes_as_json():
     with connected() as (a, _), publish(a.context) as publication, Observer(publication.path) as seen:
         seen.paths()

@@ -97,19 +97,22 @@ impl Network {
     }
 
     /// Counts packets sent on a path by one system call.
-    pub fn count_call(&mut self, path: u16, packets: usize, bytes: usize, now: Time) {
-        self.count_sent(path, packets, bytes, now);
-        let port = self.port_of(path);
+    pub fn count_call(&mut self, key: RunKey, packets: usize, bytes: usize, now: Time) {
+        self.count_sent(key, packets, bytes, now);
+        let port = self.port_of(key.path);
         self.ports[port].stats.tx_calls += 1;
     }
 
     /// Counts packets sent on a path, but not the system call.
     #[inline]
-    pub fn count_sent(&mut self, path: u16, packets: usize, bytes: usize, now: Time) {
-        let path = &mut self.paths[usize::from(path)];
+    pub fn count_sent(&mut self, key: RunKey, packets: usize, bytes: usize, now: Time) {
+        let path = &mut self.paths[usize::from(key.path)];
         path.packets += packets as u64;
         path.bytes += bytes as u64;
-        path.last_tx_ns = now.0 / 1000;
+        // Nothing tells whether feedback and answers arrive, which may go on any path.
+        if key.asks_for_feedback() {
+            path.last_tx_ns = now.0 / 1000;
+        }
         let port = &mut self.ports[usize::from(path.port)];
         port.end_refusal();
         port.stats.tx_packets += packets as u64;

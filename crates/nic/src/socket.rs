@@ -27,6 +27,11 @@ pub(crate) const fn traffic_class(dscp: u8, ecn_capable: bool) -> u8 {
     dscp << 2 | if ecn_capable { ECT0 } else { 0 }
 }
 
+/// Whether the ECN field of a traffic class octet is any but "not ECN-capable".
+pub(crate) const fn is_ecn_capable(traffic_class: u8) -> bool {
+    traffic_class & 0b11 != 0
+}
+
 /// Whether the ECN field of a traffic class octet is "congestion experienced".
 pub(crate) const fn is_marked(traffic_class: u8) -> bool {
     traffic_class & 0b11 == ECN_CE

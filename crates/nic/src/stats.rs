@@ -197,7 +197,8 @@ pub struct PathStats {
     pub tx_packets: u64,
     /// UDP payload bytes sent with it.
     pub tx_bytes: u64,
-    /// Time of the last packet sent with it, nanoseconds of `CLOCK_MONOTONIC`; 0 if there was none.
+    /// Time of the last data packet or probe sent with it, nanoseconds of `CLOCK_MONOTONIC`; 0 if there was none. Feedback
+    /// and answers to requests are not counted: nothing tells whether they arrive.
     pub last_tx_ns: u64,
 }
 

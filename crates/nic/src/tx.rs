@@ -8,7 +8,7 @@ use openmrc_wire::{Distances, IcrcSeed, MAX_HEADER_LEN, Packet, change_identific
 
 use crate::arena::Arena;
 use crate::piece::Piece;
-use crate::socket::TxSocket;
+use crate::socket::{TxSocket, is_ecn_capable};
 
 /// Most packets of a run: `UDP_MAX_SEGMENTS` before Linux 6.9.
 const MAX_SEGMENTS: usize = 64;
@@ -44,6 +44,13 @@ pub(crate) struct RunKey {
     pub class: u8,
     /// Index of the peer.
     pub peer: u32,
+}
+
+impl RunKey {
+    /// Data and probes: they are ECN-capable, what answers them is not.
+    pub fn asks_for_feedback(self) -> bool {
+        is_ecn_capable(self.class)
+    }
 }
 
 /// A run that is being gathered.

@@ -65,7 +65,8 @@ class PathStats(TypedDict):
     tx_packets: int
     tx_bytes: int
     last_tx_ns: int
-    """Time of the last packet on it by the monotonic clock, nanoseconds; 0 if there was none."""
+    """Time of the last data packet or probe on it by the monotonic clock, nanoseconds; 0 if there was none.
+    Feedback and answers do not count: nothing tells whether they arrive."""
     address: NotRequired[str]
     """SRv6 mode: the outer destination."""
     segment: NotRequired[str | None]

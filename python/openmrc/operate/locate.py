@@ -172,7 +172,7 @@ class Locator:
                 if (path := self._path(device, host, peer, port, ev)) is None:
                     continue
                 address = str(path.address) if device.srv6 else None
-                # Probes and answers use a path, too: where it is probed, that it was used says nothing.
+                # Probes use a path, too: where it is probed, that it was used says nothing.
                 if (port, ev) in probes:
                     unanswered, began = probes[port, ev]
                     if unanswered >= UNANSWERED and port in device.ports_up:

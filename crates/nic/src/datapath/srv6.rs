@@ -221,7 +221,7 @@ impl Srv6 {
             match batch.send(net.ports[port].rx.tx_fd(), next) {
                 Ok(sent) => {
                     for frame in &batch.frames()[next..next + sent] {
-                        net.count_sent(frame.key.path, 1, frame.bytes, now);
+                        net.count_sent(frame.key, 1, frame.bytes, now);
                     }
                     net.ports[port].stats.tx_calls += 1;
                     next += sent;
@@ -272,7 +272,7 @@ impl Offer for Srv6 {
         }
         let result = send_one(net.ports[port].rx.tx_fd(), &srv6.headers, key.class, bytes);
         match Sent::new(result, now) {
-            Sent::Done => net.count_call(key.path, 1, bytes.len(), now),
+            Sent::Done => net.count_call(key, 1, bytes.len(), now),
             Sent::Later(until) => {
                 net.ports[port].pause(now, now + NOBUFS_PAUSE, until < Time::NEVER);
                 return 0;

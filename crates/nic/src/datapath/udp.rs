@@ -207,12 +207,13 @@ impl Udp {
         };
         let ports = (socket.source_port, dest.port());
         let run = &mut self.runs[0];
-        run.push(RunKey { path, peer: PeerId::MAX, class }, packet, &[], &seed, ports, false);
+        let key = RunKey { path, peer: PeerId::MAX, class };
+        run.push(key, packet, &[], &seed, ports, false);
         let bytes = run.bytes();
         let sent = run.send(socket, self.ring.as_mut(), &SockAddr::new(dest), Some(class));
         run.clear();
         match Sent::new(sent, now) {
-            Sent::Done => net.count_call(path, 1, bytes, now),
+            Sent::Done => net.count_call(key, 1, bytes, now),
             Sent::Lost(cause) => net.causes.add(cause, 1),
             Sent::Later(_) | Sent::OneByOne => net.causes.add(Cause::TxError, 1),
         }
@@ -306,7 +307,7 @@ impl Udp {
     fn run_sent(&mut self, net: &mut Network, key: RunKey, place: usize, result: io::Result<()>, now: Time) {
         let (packets, bytes) = (self.runs[place].packets(), self.runs[place].bytes());
         match Sent::new(result, now) {
-            Sent::Done => net.count_call(key.path, packets, bytes, now),
+            Sent::Done => net.count_call(key, packets, bytes, now),
             Sent::Later(until) => {
                 self.hold_run(net, key, place);
                 pause(net, key.path, until, now);
@@ -407,7 +408,7 @@ impl Offer for Udp {
         // SAFETY: the iovec names `bytes_sent`.
         let result = unsafe { socket.send(self.ring.as_mut(), &dest, &[iovec], class, cut) };
         match Sent::new(result, now) {
-            Sent::Done => net.count_call(key.path, packets, bytes.len(), now),
+            Sent::Done => net.count_call(key, packets, bytes.len(), now),
             Sent::Later(until) => {
                 pause(net, key.path, until, now);
                 return 0;
