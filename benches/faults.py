@@ -23,7 +23,8 @@ from typing import Any
 
 from openmrc.errors import ArgumentError
 from openmrc.operate import drill
-from openmrc.operate.probed import EVALUATION_S, RATE, Cost
+from openmrc.operate.probed import EVALUATION_S, Cost
+from openmrc.operate.probing import RATE
 
 TARGETS = {"precision": 0.99, "recall": 0.99, "right component": 0.98}
 MOST_SHARE = 0.001

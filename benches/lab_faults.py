@@ -19,6 +19,7 @@ from openmrc.demos.lab import operated
 from openmrc.demos.lab.scene import fabric
 from openmrc.errors import ArgumentError, Error
 from openmrc.lab import Layout
+from openmrc.operate.probing import RATE
 from openmrc.operate.score import Score, as_dict
 from openmrc.units import parse_share, parse_time
 
@@ -57,7 +58,7 @@ def show(found: Score, within_s: float) -> None:
         if row.outcome != "right":
             print(f"{row.outcome}: {row.injected.component}, {row.injected.title}")
     for fault in found.wrong:
-        print(f"wrongly named: {fault.kind} {fault.name}, loss {fault.loss:.1%}")
+        print(f"wrongly named: {fault.kind} {fault.name}, loss {fault.loss:.1%}, {fault.paths} lossy paths")
 
 
 def main() -> None:
@@ -71,9 +72,7 @@ def main() -> None:
     parser.add_argument("--limit", type=parse_time, default=20.0, help="until one is missed (default 20s)")
     parser.add_argument("--within", type=parse_time, default=1.0, help="the target (default 1s)")
     parser.add_argument("--rate", type=float, default=10e6, help="bit/s of each host (default 10e6)")
-    parser.add_argument(
-        "--probe-rate", type=int, default=operated.PROBE_RATE, help="probes a second and host"
-    )
+    parser.add_argument("--probe-rate", type=int, default=RATE, help="probes a second and host")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
     if arguments.faults < 1:

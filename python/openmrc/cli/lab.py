@@ -264,7 +264,7 @@ def degrade(
     ] = "both",
     name: NameOption = None,
 ) -> None:
-    """Make a link lose or delay packets, or slow, in both directions; its ports stay up.
+    """Make a link lose or delay packets, or slow; its ports stay up.
 
     What is not given stays as it is. `openmrc lab repair` ends all of it.
     """

@@ -4,9 +4,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Literal
+from typing import TYPE_CHECKING
 
 from openmrc.testing import Impairment
+
+if TYPE_CHECKING:
+    from openmrc.lab.faults import Direction
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Fault:
     """In the lab: the link, one of its ports, or the switch."""
     loss: float | None = None
     """In the lab: the link loses this share of packets, and its ports do not notice; ``None``: it is cut."""
-    direction: Literal["both", "up", "down"] = "both"
+    direction: "Direction" = "both"
     """In the lab: where it loses them; up is away from the hosts."""
 
 

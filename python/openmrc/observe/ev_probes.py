@@ -18,8 +18,8 @@ from openmrc.observe.schema import ProbedPath, QueuePairPaths
 MOST_PROBES = 1000
 """Paths of a request."""
 ATTEMPTS = 4
-"""A probe without an answer is repeated at once. Answers return on the paths of the plane in turn, so that a
-path back that is broken hides few of them."""
+"""A probe without an answer is repeated when its time is over. Answers return on the paths of the plane in
+turn, so that a path back that is broken hides few of them."""
 TIMEOUT_S = 0.1
 """For the answer to a probe."""
 FORGOTTEN_S = 5.0
@@ -99,7 +99,7 @@ class EvProbes:
         """When the last request came, monotonic seconds."""
 
     def begin(self, pairs: Sequence[QueuePairPaths], most: int) -> int:
-        """Probes paths of these queue pairs in a thread of its own, all in turn.
+        """Probes paths of these queue pairs in a thread of its own, each path in its turn.
 
         Every second time those to peers come first that were silent on a path.
 

@@ -191,16 +191,17 @@ class Agent:
             host = self._locator.host(each.paths)
             if host in by_host:
                 by_host[host].append(each)
+        asks = {host: self._needs_ev_probes(host) for host in by_host}
         for host, found in by_host.items():
-            self._probe(host, found)
+            if asks[host]:
+                self._send_ev_probes(found)
         applied = True
         for each in (device for found in by_host.values() for device in found):
             applied &= self._apply(each)
         dead = alive = 0
         for host, found in by_host.items():
             # Once its loops are whole again, what probes have found before is history.
-            probed = self._needs_ev_probes(host)
-            sight = self._locator.sight((device.paths for device in found), probed=probed)
+            sight = self._locator.sight((device.paths for device in found), probed=asks[host])
             dead, alive = dead + len(sight.dead), alive + len(sight.alive)
             self._report(host, found, sight, applied=applied)
         self.counts.devices = sum(map(len, by_host.values()))
@@ -228,9 +229,9 @@ class Agent:
         """
         return not self.probing.answered(host) or self.probing.suspects(host)
 
-    def _probe(self, host: str, seen: list[_Seen]) -> None:
-        """Has devices send EV probes on their paths."""
-        if not self.probing.rate or not seen or not self._needs_ev_probes(host):
+    def _send_ev_probes(self, seen: list[_Seen]) -> None:
+        """Has the devices of a host send EV probes on their paths, at the rate of its loops."""
+        if not self.probing.rate or not seen:
             return
         most = max(1, round(self.probing.rate * PERIOD_S / len(seen)))
         for each in seen:

@@ -15,7 +15,8 @@ from openmrc.localise import Component, Kind, Observation
 from openmrc.localise.baselines import netbouncer, votes
 from openmrc.operate.linkmap import Link, Topology
 from openmrc.operate.model import NamedFault
-from openmrc.operate.probed import EVALUATION_S, RATE, Cost, ProbedFabric, Stall
+from openmrc.operate.probed import EVALUATION_S, Cost, ProbedFabric, Stall
+from openmrc.operate.probing import RATE
 from openmrc.operate.score import Injected, Score, score
 
 BEGINS_S = 1.0

@@ -16,14 +16,12 @@ from openmrc.operate.agent import PERIOD_S, Told
 from openmrc.operate.faults import Faults
 from openmrc.operate.linkmap import Map, Topology
 from openmrc.operate.model import Evidence, LoopSeen, NamedFault, Report
-from openmrc.operate.probing import GRACE_MS, INTERVAL_MS, LoopCounts
+from openmrc.operate.probing import GRACE_MS, INTERVAL_MS, RATE, LoopCounts
 from openmrc.operate.service import Settings
 from openmrc.sim.check import check
 from openmrc.sim.scenario import Scenario
 from openmrc.sim.scenario.network import topology_of
 
-RATE = 500
-"""Probes a second of each host: the default of agents."""
 EVALUATION_S = 0.25
 """What an evaluation of a fabric with a fault takes a controller: the next one begins three times as long
 after its end."""

@@ -21,6 +21,8 @@ from openmrc.localise.likelihood import evidence_against
 from openmrc.operate.model import MOST_PATHS, LoopSeen
 from openmrc.sourceroutes import own_addresses
 
+RATE = 500
+"""Probes a second of each host: the default of agents."""
 MOST_RATE = 8_000
 """Probes a second of all hosts that one agent speaks for: in a lab they share a machine."""
 INTERVAL_MS = 250
@@ -108,6 +110,11 @@ class LoopCounts:
             for loop, sent, lost in seen
             if sent
         ]
+
+    @property
+    def is_losing(self) -> bool:
+        """Whether a loop is seen to lose."""
+        return any(loop.seen()[1] for loop in self._loops)
 
     def told(self) -> None:
         """The controller has what was seen."""
@@ -215,7 +222,7 @@ class Probing:
     def suspects(self, host: str) -> bool:
         """Whether a loop of a host loses: it crosses links in both directions and cannot tell them apart."""
         probed = self._running.get(host)
-        return probed is not None and any(loop.lost for loop in probed.counts.seen())
+        return probed is not None and probed.counts.answered and probed.counts.is_losing
 
     def told(self, host: str) -> None:
         """The controller has what was seen of a host."""

@@ -25,11 +25,10 @@ from openmrc.lab import Lab
 from openmrc.localise import Component, Kind
 from openmrc.observe import publish
 from openmrc.operate.client import Client
+from openmrc.operate.probing import RATE
 from openmrc.operate.score import Injected, Score, score
 from openmrc.operate.tokens import agent_token
 
-PROBE_RATE = 500
-"""Probes a second of each host: the default of agents."""
 _START_S = 60.0
 """Until controller and agent have started, on a busy machine."""
 _REPAIR_S = 20.0
@@ -55,7 +54,7 @@ def run(
     *,
     srv6: bool = False,
     faults: Sequence[Fault] = (),
-    probe_rate: int = PROBE_RATE,
+    probe_rate: int = RATE,
 ) -> Outcome:
     """Brings up lab, traffic, controller and agent, goes through the faults, and takes all of it down.
 
