@@ -1,55 +1,27 @@
 """For which settings that the paper leaves open do the sentences of its figures 16 and 17 hold?
 
-    python benches/open_settings.py [--seeds 1] [--jobs 2] [--json FILE]
+    python benches/open_settings.py [--seeds 3] [--jobs 2] [--keep DIR]
 
-64 hosts of testbed C, as in rows P3 and P6 of docs/published.md, with their bounds: MRC on four planes of
-100 Gb/s and RoCEv2 on one of 400 Gb/s. A row of a table is one choice of what the paper does not say.
+Rows P3 and P6 of docs/published.md with their claims and bounds; a line of a table is one choice of what
+the paper does not say.
 """
 
 import argparse
-import itertools
-import json
-import statistics
+import signal
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from openmrc import sim
-from openmrc.sim.reproduce import Row, rows
+from openmrc.sim.reproduce import Claim, Row, Verdict, reproduce, rows
 
 HOSTS = 64
-ALL_REDUCE = 64 << 20
-SIZES = {"small": 16 << 10, "large": 512 << 10}
-"""Bytes of a pair in an all-to-all."""
 UPLINKS = (8, 16, 32, 64)
-
-
-class Sentence(NamedTuple):
-    """A ratio of two runs' goodput, and its bounds."""
-
-    says: str
-    over: tuple[str, str]
-    low: float
-    high: float
-
-    def holds(self, value: float) -> bool:
-        """Whether the mean over the seeds is within the bounds."""
-        return self.low <= value <= self.high
-
-
-RING = (
-    Sentence("MRC over 16 QPs, from 1", ("mrc", "rocev2-16"), 1.0, 9.0),
-    Sentence("one QP over the line, 0.35 to 0.65", ("rocev2-1", "line"), 0.35, 0.65),
-    Sentence("16 QPs over 8, 0.95 to 1.15", ("rocev2-16", "rocev2-8"), 0.95, 1.15),
-)
-ALL_TO_ALL = (
-    Sentence("small: MRC over one QP, from 1", ("mrc-small", "rocev2-1-small"), 1.0, 9.0),
-    Sentence("large: MRC over one QP, from 1", ("mrc-large", "rocev2-1-large"), 1.0, 9.0),
-    Sentence("large: 16 QPs over one, 0.7 to 0.98", ("rocev2-16-large", "rocev2-1-large"), 0.7, 0.98),
-)
+CLAIMS = 3
+"""Of each row: P6's others are about loss."""
 
 
 @dataclass(frozen=True)
@@ -66,22 +38,51 @@ class Choice:
     dcqcn: bool = True
     """Else PFC alone."""
 
-    def ranks(self) -> list[int]:
-        """The hosts in the order of the ring."""
-        size = self.hosts_per_t0
+    def traffic(self, published: dict[str, Any]) -> list[dict[str, Any]]:
+        """The row's exchange with this choice."""
+        if published["kind"] == "collective":
+            ring = {**published, "ranks": self._ring(), "bytes": published["bytes"] // self.rings}
+            return [ring] * self.rings
+        if self.rounds:
+            return [{**published, "kind": "collective", "operation": "all-to-all"}]
+        return [published]
+
+    def _ring(self) -> list[int]:
         if self.neighbours == "same T0":
             return list(range(HOSTS))
+        size = self.hosts_per_t0
         return [t0 * size + place for place in range(size) for t0 in range(HOSTS // size)]
 
-    def traffic(self, size: int | None) -> list[dict[str, Any]]:
-        """An all-reduce over rings side by side, or an all-to-all with this size a pair."""
-        if size is None:
-            ring = {"kind": "collective", "operation": "ring-all-reduce", "ranks": self.ranks()}
-            return [{**ring, "bytes": ALL_REDUCE // self.rings}] * self.rings
-        ranks = list(range(HOSTS))
-        if self.rounds:
-            return [{"kind": "collective", "operation": "all-to-all", "ranks": ranks, "bytes": size}]
-        return [{"kind": "all-to-all", "bytes": size, "ranks": ranks}]
+    def row(self, published: Row) -> Row:
+        """The row with this choice and without what depends on loss."""
+        claims = [per_host(claim) for claim in published.claims[:CLAIMS]]
+        topology = {
+            "topology.hosts": min(1024, 128 * self.hosts_per_t0),
+            "topology.hosts_per_t0": self.hosts_per_t0,
+            "topology.uplinks_per_t0": self.uplinks,
+        }
+        needed = set().union(*(claim.runs() for claim in claims))
+        made = published.model_copy(
+            update={
+                "base": {**published.base, "traffic": self.traffic(published.base["traffic"][0])},
+                "runs": {
+                    name: {**topology, **changes}
+                    for name, changes in published.runs.items()
+                    if name in needed
+                },
+                "rocev2": {} if self.dcqcn else {"dcqcn": False},
+                "claims": claims,
+            }
+        )
+        made._source = published._source
+        return made
+
+
+def per_host(claim: Claim) -> Claim:
+    """The claim about several rings together: the bandwidth of a ring is that of each of its hosts."""
+    assert claim.ratio is not None
+    one, other = (figure.replace(".bus_gbps", ".goodput_per_host_gbps") for figure in claim.ratio)
+    return claim.model_copy(update={"ratio": (one, other), "seeds": None})
 
 
 def rings() -> list[Choice]:
@@ -100,96 +101,45 @@ def all_to_alls() -> list[Choice]:
     return [*found, *(Choice(uplinks, hosts_per_t0=16) for uplinks in (16, 64))]
 
 
-def goodput(choice: Choice, run: str, seed: int) -> float:
-    """Gb/s of one run: of an all-reduce its bandwidth as nccl-tests counts it, over all rings."""
-    transport, _, size = run.partition("-") if run.startswith("mrc") else run.rpartition("-")
-    if run.startswith("rocev2") and size not in SIZES:
-        transport, size = run, ""
-    qps = transport.partition("-")[2]
-    [p3] = rows(["P3"])
-    base = {
-        **p3.base,
-        "topology": {
-            "hosts": min(1024, 128 * choice.hosts_per_t0),
-            "planes": 4,
-            "radix": 128,
-            "hosts_per_t0": choice.hosts_per_t0,
-            "uplinks_per_t0": choice.uplinks,
-        },
-        "traffic": choice.traffic(SIZES.get(size)),
-        "limit_us": 100_000_000,
-    }
-    fields = {"transport": f"rocev2:qps={qps}:planes=1"} if qps else {}
-    settings = {} if choice.dcqcn else {"dcqcn": False}
-    row: Row = p3.model_copy(
-        update={"base": base, "testbed": None, "runs": {run: fields}, "rocev2": settings, "claims": []}
-    )
-    row._source = p3._source
-    results = sim.run(row.scenarios(seed=seed)[run])
-    if size:
-        bits = results.summary().goodput_bps
-    else:
-        bits = sum(each.busbw_bps or 0.0 for each in results.collectives)
-    return (bits or 0.0) / 1e9
+def verdicts(name: str, choice: Choice, seeds: int, keep: Path | None) -> Sequence[Verdict]:
+    """The claims of a row with a choice."""
+    [published] = rows([name])
+    return reproduce(choice.row(published), seeds=seeds, keep=keep).verdicts
 
 
-class Told(NamedTuple):
-    """A choice, and the mean of each sentence's ratio over the seeds."""
-
-    choice: Choice
-    values: tuple[float, ...]
-
-
-def tell(choice: Choice, sentences: tuple[Sentence, ...], found: dict[str, float], seeds: int) -> Told:
-    """The sentences' ratios with this choice."""
-
-    def of(run: str, seed: int) -> float:
-        return 400.0 if run == "line" else found[_key(choice, run, seed)]
-
-    values = (
-        statistics.fmean(of(each.over[0], seed) / of(each.over[1], seed) for seed in range(1, seeds + 1))
-        for each in sentences
-    )
-    return Told(choice, tuple(values))
+def holds(verdict: Verdict) -> bool:
+    """Whether the mean over the seeds is within the bounds."""
+    low, high = verdict.bounds
+    return verdict.ours is not None and (low or 0.0) <= verdict.ours <= (high or verdict.ours)
 
 
-def _key(choice: Choice, run: str, seed: int) -> str:
-    """What a run depends on: MRC's has no DCQCN."""
-    fields = asdict(choice)
-    if run.startswith("mrc"):
-        del fields["dcqcn"]
-    return json.dumps([fields, run, seed])
+def cell(verdict: Verdict) -> str:
+    """The mean, bold within the bounds, and the range over the seeds."""
+    mark = "**" if holds(verdict) else ""
+    return f"{mark}{verdict.ours:.3f}{mark} ({min(verdict.values):.2f} to {max(verdict.values):.2f})"
 
 
-def _kept(file: Path | None) -> dict[str, float]:
-    lines = file.read_text().splitlines() if file and file.exists() else []
-    return dict(json.loads(line) for line in lines)
-
-
-def show(title: str, sentences: tuple[Sentence, ...], told: list[Told]) -> None:
-    """Prints a table; values within their bounds are bold."""
-    print(f"### {title}\n")
-    print(
-        "| uplinks | hosts a T0 | exchange | RoCE |",
-        *(f" {each.says} |" for each in sentences),
-        " hold |",
-        sep="",
-    )
-    print("|---" * (5 + len(sentences)) + "|")
-    for choice, values in told:
+def show(title: str, told: list[tuple[Choice, Sequence[Verdict]]]) -> None:
+    """Prints a table."""
+    print(f"## {title}\n")
+    claims = [f"{each.claim.says}, {_bounds(each)}" for each in told[0][1]]
+    print(f"| uplinks | hosts a T0 | exchange | RoCE | {' | '.join(claims)} | hold |")
+    print("|---" * (5 + len(claims)) + "|")
+    for choice, found in told:
         shape = "in rounds" if choice.rounds else "at once"
-        if sentences is RING:
+        if "all-reduce" in title:
             shape = f"{choice.rings} ring{'s' * (choice.rings > 1)}, neighbours under {choice.neighbours}"
-        held = [each.holds(value) for each, value in zip(sentences, values, strict=True)]
-        cells = [
-            f"**{value:.3f}**" if holds else f"{value:.3f}" for value, holds in zip(values, held, strict=True)
-        ]
         roce = "DCQCN" if choice.dcqcn else "PFC alone"
         print(
-            f"| {choice.uplinks} | {choice.hosts_per_t0} | {shape} | {roce} | {' | '.join(cells)}"
-            f" | {sum(held)} of {len(held)} |"
+            f"| {choice.uplinks} | {choice.hosts_per_t0} | {shape} | {roce} | {' | '.join(map(cell, found))}"
+            f" | {sum(map(holds, found))} of {len(found)} |"
         )
     print()
+
+
+def _bounds(verdict: Verdict) -> str:
+    low, high = verdict.bounds
+    return f"from {low:g}" if high is None else f"{low:g} to {high:g}"
 
 
 def main() -> None:
@@ -197,45 +147,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seeds", type=int, default=1, help="of the generator, from 1 on (default 1)")
+    parser.add_argument("--seeds", type=int, default=3, help="of the generator, from 1 on (default 3)")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
-    parser.add_argument("--json", type=Path, help="also write the values to this file")
-    parser.add_argument("--keep", type=Path, help="a file with what is known: finished runs are not repeated")
+    parser.add_argument("--keep", type=Path, help="a directory: finished runs are not repeated")
     arguments = parser.parse_args()
-    plan = [(each, RING) for each in rings()] + [(each, ALL_TO_ALL) for each in all_to_alls()]
-    tasks: dict[str, tuple[Choice, str, int]] = {}
-    for (choice, sentences), seed in itertools.product(plan, range(1, arguments.seeds + 1)):
-        for run in {run for each in sentences for run in each.over if run != "line"}:
-            tasks[_key(choice, run, seed)] = choice, run, seed
-    began, found = time.monotonic(), _kept(arguments.keep)
-    tasks = {key: task for key, task in tasks.items() if key not in found}
-    with ProcessPoolExecutor(arguments.jobs) as pool:
-        pending = {pool.submit(goodput, *task): key for key, task in tasks.items()}
-        for done in as_completed(pending):
-            found[pending[done]] = done.result()
-            if arguments.keep:
-                with arguments.keep.open("a") as file:
-                    print(json.dumps([pending[done], done.result()]), file=file)
-            print(
-                f"{len(found)} known, {len(tasks)} to do, in {time.monotonic() - began:.0f} s",
-                file=sys.stderr,
-                flush=True,
-            )
-    told = {
-        title: (sentences, [tell(choice, sentences, found, arguments.seeds) for choice in choices])
-        for title, sentences, choices in (
-            ("Figure 16: all-reduce of 64 MiB", RING, rings()),
-            ("Figure 17: all-to-all", ALL_TO_ALL, all_to_alls()),
-        )
+    began = time.monotonic()
+    tables = {
+        "Figure 16: all-reduce of 64 MiB": ("P3", rings()),
+        "Figure 17: all-to-all": ("P6", all_to_alls()),
     }
-    for title, (sentences, each) in told.items():
-        show(title, sentences, each)
-    if arguments.json:
-        plain = {
-            title: [{**asdict(one.choice), "values": one.values} for one in each]
-            for title, (_, each) in told.items()
+    done = 0
+    # Ctrl-C at a terminal is for all processes: those that work end at once.
+    with ProcessPoolExecutor(
+        arguments.jobs, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_DFL)
+    ) as pool:
+        tasks = {
+            title: [pool.submit(verdicts, row, choice, arguments.seeds, arguments.keep) for choice in choices]
+            for title, (row, choices) in tables.items()
         }
-        arguments.json.write_text(json.dumps(plain, indent=1))
+        for title, (_, choices) in tables.items():
+            told = []
+            for choice, task in zip(choices, tasks[title], strict=True):
+                told.append((choice, task.result()))
+                done += 1
+                print(f"{done} choices in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+            show(title, told)
 
 
 if __name__ == "__main__":
