@@ -14,10 +14,11 @@ import random
 import statistics
 import sys
 
+from faults import whole
 from openmrc.demos.director import Fault
 from openmrc.demos.lab import operated
 from openmrc.demos.lab.scene import fabric
-from openmrc.errors import ArgumentError, Error
+from openmrc.errors import Error
 from openmrc.lab import Layout
 from openmrc.operate.probing import RATE
 from openmrc.operate.score import Score, as_dict
@@ -66,7 +67,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--faults", type=int, default=50, help="how many (default 50)")
+    parser.add_argument("--faults", type=whole(1, 100_000), default=50, help="how many (default 50)")
     parser.add_argument("--seed", type=int, default=1, help="of the generator (default 1)")
     parser.add_argument("--loss", type=parse_share, help="links lose this share, instead of everything")
     parser.add_argument("--limit", type=parse_time, default=20.0, help="until one is missed (default 20s)")
@@ -75,8 +76,6 @@ def main() -> None:
     parser.add_argument("--probe-rate", type=int, default=RATE, help="probes a second and host")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
-    if arguments.faults < 1:
-        raise ArgumentError(f"--faults {arguments.faults}: at least 1")
     outcome = operated.run(
         arguments.limit * arguments.faults,
         arguments.rate,

@@ -12,10 +12,12 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from faults import whole
 from openmrc.sim.reproduce import Claim, Row, Verdict, reproduce, rows
 
 HOSTS = 64
@@ -147,8 +149,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seeds", type=int, default=3, help="of the generator, from 1 on (default 3)")
-    parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
+    parser.add_argument(
+        "--seeds", type=whole(1, 1000), default=3, help="of the generator, from 1 on (default 3)"
+    )
+    parser.add_argument("--jobs", type=whole(1, 256), default=2, help="processes (default 2)")
     parser.add_argument("--keep", type=Path, help="a directory: finished runs are not repeated")
     arguments = parser.parse_args()
     began = time.monotonic()
@@ -175,4 +179,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (KeyboardInterrupt, BrokenProcessPool):
+        sys.exit(130)
