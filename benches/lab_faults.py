@@ -1,7 +1,7 @@
 """Faults in a lab with real packets, under a real controller and agent: what is named, and when. Needs root.
 
     sudo python benches/lab_faults.py                        50 cuts and silent directions of links
-    sudo python benches/lab_faults.py --loss 1% --faults 10 --probe-rate 1000
+    sudo python benches/lab_faults.py --loss 1% --faults 25 --within 1.5s --probe-rate 5000 --agents 8
 
 The lab is that of ``openmrc lab demo --operate``: eight hosts, two planes, a ring of writes. Links are drawn
 from all of the fabric, hosts' cables included; they are cut, silent away from the hosts, and silent towards
@@ -74,6 +74,7 @@ def main() -> None:
     parser.add_argument("--within", type=parse_time, default=1.0, help="the target (default 1s)")
     parser.add_argument("--rate", type=float, default=10e6, help="bit/s of each host (default 10e6)")
     parser.add_argument("--probe-rate", type=int, default=RATE, help="probes a second and host")
+    parser.add_argument("--agents", type=whole(1, 8), default=1, help="that the hosts share (default 1)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
     outcome = operated.run(
@@ -82,6 +83,7 @@ def main() -> None:
         lambda text: print(text, file=sys.stderr, flush=True),
         faults=drawn(arguments.faults, arguments.seed, arguments.loss),
         probe_rate=arguments.probe_rate,
+        agents=arguments.agents,
     )
     if arguments.json:
         print(json.dumps(as_dict(outcome.score), indent=2))

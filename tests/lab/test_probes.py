@@ -101,6 +101,24 @@ def test_loops_of_a_whole_lab_come_back_and_a_cut_link_is_seen_by_its_own(tmp_pa
 
 
 @needs_root
+def test_a_cable_whose_queue_takes_no_probe_loses_them(tmp_path):
+    """The lab drops what a host sends in the host's own queue, which tells the sender."""
+    with running(tmp_path, "refused") as lab, probed(lab, "h0") as counted:
+        assert eventually(lambda: any(sent > lost for sent, lost in counted.take()), 20)
+        lab.degrade("h0:p0", loss=1.0, direction="up")
+        counted.reset()
+        sums = counted.until(20)
+        assert [lost == sent for sent, lost in sums] == [loop.plane == 0 for loop in counted.loops]
+        before = counted.totals["unsent"]
+        lab.repair("h0:p0")
+        lab.degrade("h0:p0", loss=0.5, direction="up")
+        counted.reset()
+        # Of a queue that takes some, what it refuses says nothing.
+        assert all(lost == 0 for _, lost in counted.until(20))
+        assert counted.totals["unsent"] > before + 20
+
+
+@needs_root
 def test_a_link_that_loses_a_tenth_is_counted_so(tmp_path):
     with running(tmp_path, "lossy") as lab, probed(lab, "h0") as counted:
         uplink = next(loop.uplink for loop in counted.loops if loop.uplink is not None)

@@ -5,8 +5,8 @@ import pytest
 from openmrc.fabric import Fabric
 from openmrc.localise import Kind, loops_of_host
 from openmrc.operate.linkmap import Evidence, Map, Topology
-from openmrc.operate.model import LoopSeen
-from tests.helpers.controllers import seen
+from openmrc.operate.model import LoopSeen, Report
+from tests.helpers.controllers import BOOT, seen
 from tests.helpers.labs import RING, specification
 
 
@@ -30,6 +30,10 @@ def verdicts(fabric, dead, silent=(), *, probed=True):
     for src, dst in zip(RING, RING[1:] + RING[:1], strict=True):
         shown = loops(fabric, src, silent) if probed else []
         assert links.take(seen(fabric, src, dst, dead, loops=shown), 0.0, 0.0)
+    for number in range(fabric.hosts):
+        if probed and f"h{number}" not in RING:
+            idle = Report(host=f"h{number}", boot=BOOT, sequence=1, loops=loops(fabric, number, silent))
+            assert links.take(idle, 0.0, 0.0)
     named, evidence = links.evaluate(links.collect(0.0, 5.0))
     accused = {link for link, each in evidence.items() if each not in (Evidence.GOOD, Evidence.UNKNOWN)}
     return [verdict.component for verdict in named if verdict.component], accused
@@ -40,9 +44,15 @@ def test_a_path_that_a_queue_pair_condemns_accuses_no_link_whose_loops_lose_noth
     assert verdicts(fabric, [link]) == ([], set())
 
 
-def test_a_hosts_own_cable_is_accused_by_paths_alone_as_its_queue_may_refuse_probes(fabric):
+def test_a_path_accuses_no_cable_of_a_host_whose_loops_lose_nothing_either(fabric):
     cable = fabric.paths("h0", "h4")[0].links[0]
-    assert (Kind.LINK, cable) in verdicts(fabric, [cable])[0]
+    assert verdicts(fabric, [cable]) == ([], set())
+    assert (Kind.LINK, cable) in verdicts(fabric, [cable], [cable])[0]
+
+
+def test_what_loops_lose_on_a_broken_link_is_no_evidence_against_the_cable_before_it(fabric):
+    cable, link = fabric.paths("h0", "h4")[0].links[:2]
+    assert verdicts(fabric, [cable, link], [link]) == ([(Kind.LINK, link)], {link})
 
 
 def test_what_kills_paths_and_loops_is_named_and_so_is_what_kills_paths_where_nothing_is_probed(fabric):

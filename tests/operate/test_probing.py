@@ -1,6 +1,7 @@
 """The probers of an agent: which loops, what becomes of their counts, and what is said without any."""
 
 import logging
+import threading
 import time
 from collections import Counter
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from openmrc.operate.model import LoopSeen, Reply, Report
 from openmrc.operate.probing import Probing, addresses
 from tests.helpers.commands import one_line_error, run
 from tests.helpers.controllers import BOOT
+from tests.helpers.ends import eventually
 
 
 def fabric_of(**fields):
@@ -247,6 +249,9 @@ class Controller:
         self.reports.append(report)
         return Reply(deny_version=0)
 
+    def close(self):
+        """Nothing is open."""
+
 
 def test_an_agent_reports_loops_that_lose_at_once_and_others_with_its_heartbeat(
     fabric, probers, tmp_path, monkeypatch, clock
@@ -300,10 +305,55 @@ def test_a_link_that_is_good_again_before_the_report_is_reported_once(
 
 def test_losses_wait_five_seconds_for_a_report(fabric):
     counts = probing.LoopCounts(list(loops_of_host(fabric, 0))[:1])
-    counts.take([[(5, 0)]] * 9 + [[(5, 5)]] + [[(5, 0)]] * 20)
+    waits = 5000 // probing.INTERVAL_MS
+    counts.take([[(5, 0)]] * 9 + [[(5, 5)]] + [[(5, 0)]] * waits)
     assert [loop.lost for loop in counts.seen()] == [5]
     counts.take([[(5, 0)]])
-    assert [(loop.sent, loop.lost) for loop in counts.seen()] == [(105, 0)]
+    assert [(loop.sent, loop.lost) for loop in counts.seen()] == [(5 * (waits + 1), 0)]
+
+
+def test_a_loop_that_loses_is_news_until_it_is_told_and_again_when_it_loses_twice_as_much(fabric):
+    counts = probing.LoopCounts(list(loops_of_host(fabric, 0))[:2])
+    counts.take([[(50, 50), (50, 50)]])
+    assert not counts.is_news, "nothing has come back yet"
+    counts.take([[(50, 0), (50, 0)]])
+    assert not counts.is_news
+    counts.take([[(50, 1), (50, 0)]])
+    assert counts.is_news
+    counts.told()
+    assert not counts.is_news
+    counts.take([[(50, 0), (50, 0)]])
+    assert not counts.is_news, "more of the same"
+    counts.take([[(50, 4), (50, 0)]])
+    assert counts.is_news
+    counts.told()
+    counts.take([[(50, 0), (50, 0)]] * round(1000 * probing.MOST_S / probing.INTERVAL_MS))
+    counts.told()
+    assert not counts.is_news
+    counts.take([[(50, 1), (50, 0)]])
+    assert counts.is_news, "it was whole meanwhile"
+
+
+def test_a_loop_that_begins_to_lose_ends_the_agents_rest(fabric, probers, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENMRC_OBSERVE_DIR", str(tmp_path))
+    monkeypatch.setattr(agents, "PERIOD_S", 600.0)
+    controller = Controller()
+    agent = agents.Agent(fabric, ["h0"], lambda _: controller, probe_rate=100)
+    running = threading.Thread(target=agent.run)
+    running.start()
+    try:
+        assert eventually(lambda: probers and controller.reports, 30)
+        [prober] = probers
+        prober.intervals = [[(5, 0)] * len(prober.loops)]
+        assert eventually(lambda: not prober.intervals, 30)
+        assert len(controller.reports) == 1
+        prober.intervals = [[(5, 5)] + [(5, 0)] * (len(prober.loops) - 1)]
+        assert eventually(lambda: len(controller.reports) == 2, 30)
+        assert controller.reports[-1].loops[0] == LoopSeen(plane=0, uplink=None, sent=10, lost=5)
+    finally:
+        agent.close()
+        running.join()
+    assert len(controller.reports) == 2
 
 
 def test_a_prober_refuses_what_it_cannot_do():

@@ -34,6 +34,10 @@ PERIOD_S = 0.5
 """Between two looks at the processes; what has changed is reported at once."""
 HEARTBEAT_S = 2.0
 """Between two reports of the same. A controller takes a host as silent after 5 s without one."""
+LOOPS_S = 0.1
+"""Between two looks at the loops, which cost little: where one begins to lose, the next report is at once."""
+LOOPS_S = 0.1
+"""Between two looks at the loops, which cost little: where one begins to lose, the next report is at once."""
 MOST_WAIT_S = 10.0
 """Between two attempts to reach the controller."""
 _log = logging.getLogger("openmrc.agent")
@@ -169,14 +173,34 @@ class Agent:
             while not self._ended.is_set():
                 began = time.monotonic()
                 self.turn()
-                wait = PERIOD_S if not self._failures else self._backoff()
-                self._ended.wait(max(0.0, began + wait - time.monotonic()))
+                if self._failures:
+                    self._ended.wait(max(0.0, began + self._backoff() - time.monotonic()))
+                else:
+                    self._rest(began + PERIOD_S)
         finally:
             self.probing.close()
             if self.announced is not None:
                 self.announced.close()
             for client in self._clients.values():
                 client.close()
+
+    def _rest(self, until: float) -> None:
+        """Waits until this monotonic time, but no longer than until loops have news."""
+        while (left := until - time.monotonic()) > 0:
+            if self._ended.wait(min(left, LOOPS_S)):
+                return
+            self.probing.turn()
+            if self.probing.is_news:
+                return
+
+    def _rest(self, until: float) -> None:
+        """Waits until this monotonic time, but no longer than until loops have news."""
+        while (left := until - time.monotonic()) > 0:
+            if self._ended.wait(min(left, LOOPS_S)):
+                return
+            self.probing.turn()
+            if self.probing.is_news:
+                return
 
     def _backoff(self) -> float:
         """Doubles with each failure, and differs from agent to agent: they do not come back all at once."""

@@ -384,7 +384,7 @@ class Map:
         verdicts = []
         if any(view.losing for view in views):
             explained = localise(o for view in views for o in view.observations if o.sent)
-            verdicts = [verdict for verdict in explained if not self._is_refuted(verdict, views)]
+            verdicts = [verdict for verdict in explained if not _is_refuted(verdict, explained, views)]
         evidence = dict.fromkeys(self.topology.links, Evidence.UNKNOWN)
         for view in views:
             for link in view.good:
@@ -393,25 +393,6 @@ class Map:
             for link, found in self._accused(verdict):
                 evidence[link] = max(evidence[link], found)
         return verdicts, evidence
-
-    def _is_refuted(self, verdict: Verdict, views: Iterable[HostView]) -> bool:
-        """Whether dead paths are all that accuses a part, and loops that cross it lose nothing.
-
-        A part that kills paths loses nearly everything; a few of many packets is what is left of a path that
-        a queue pair has condemned though it works, as where answers to it are lost. A host's own cable is
-        left out: of probes that its queue refuses, none is counted as lost.
-        """
-        first = verdict.suspects[0][0]
-        is_cable = first.kind in _LINKS and self.topology.links[first.name].lower.startswith("h")
-        if verdict.loss >= _BROKEN_FROM or is_cable:
-            return False
-        loops = [
-            each
-            for view in views
-            for each in view.observations
-            if first in each.components and each.components in view.loops
-        ]
-        return bool(loops) and not any(each.lost for each in loops)
 
     def _accused(self, verdict: Verdict) -> Iterator[tuple[str, Evidence]]:
         if verdict.component is None:
@@ -446,6 +427,29 @@ class Map:
             {each.name.lower(): by_evidence[each] for each in Evidence},
             {each.name.lower(): by_decision[each] for each in Decision if each},
         )
+
+
+def _is_refuted(verdict: Verdict, explained: Iterable[Verdict], views: Iterable[HostView]) -> bool:
+    """Whether dead paths are all that accuses a part: a loop that crosses it loses nothing, and what others
+    lose another verdict explains.
+
+    A part that kills paths loses nearly everything; a few of many packets is what is left of a path that a
+    queue pair has condemned though it works, as where answers to it are lost.
+    """
+    if verdict.loss >= _BROKEN_FROM:
+        return False
+    first = verdict.suspects[0][0]
+    firsts = (each.suspects[0][0] for each in explained)
+    others = {each for each in firsts if each.part != first.part}
+    loops = [
+        each
+        for view in views
+        for each in view.observations
+        if first in each.components and each.components in view.loops
+    ]
+    return any(not each.lost for each in loops) and not any(
+        each.lost and others.isdisjoint(each.components) for each in loops
+    )
 
 
 def _worse(before: HostView, view: HostView) -> dict[frozenset[Component], Observation]:

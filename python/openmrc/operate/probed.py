@@ -26,7 +26,8 @@ EVALUATION_S = 0.25
 """What an evaluation of a fabric with a fault takes a controller: the next one begins three times as long
 after its end."""
 _PARTS = 8
-"""Agents take their turns at different times of their period: in so many parts."""
+"""Agents take their turns at different times of their period, in so many parts. In each of them they look at
+their loops, which may be news."""
 _BOOT = "0" * 16
 _CONTENT: Mapping[str, Any] = {"deny_version": 0}
 """Of a report, beside its loops."""
@@ -133,8 +134,10 @@ class ProbedFabric:
             self._step += 1
             self.time = self._step * PERIOD_S / _PARTS
             self._simulation.run_until(round(self.time * 1e6))
-            for host in range(self._step % _PARTS, self.fabric.hosts, _PARTS):
-                self._turn(host)
+            for host, agent in enumerate(self._agents):
+                agent.counts.take(self._simulation.take(host))
+                if agent.counts.is_news or host % _PARTS == self._step % _PARTS:
+                    self._turn(host)
             if self.time >= self._next_evaluation:
                 self._next_evaluation += self._every_s
                 self._evaluate()
@@ -165,7 +168,6 @@ class ProbedFabric:
 
     def _turn(self, host: int) -> None:
         agent = self._agents[host]
-        agent.counts.take(self._simulation.take(host))
         loops = agent.counts.seen()
         if agent.told.is_due(dict(_CONTENT), loops, self.time):
             self._report(host, loops, self.time)

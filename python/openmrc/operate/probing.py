@@ -25,11 +25,11 @@ RATE = 500
 """Probes a second of each host: the default of agents."""
 MOST_RATE = 8_000
 """Probes a second of all hosts that one agent speaks for: in a lab they share a machine."""
-INTERVAL_MS = 250
+INTERVAL_MS = 125
 """Probes are counted for the interval in which they were sent."""
-GRACE_MS = 500
-"""A probe that comes back later than this after its interval is lost. A path takes less than a
-millisecond; the rest is for a host that is busy."""
+GRACE_MS = 125
+"""A probe that comes back later than this after its interval is lost. A path takes less than a millisecond;
+the rest is for kernels that forward when they find time. A prober reads what has come before it counts."""
 MOST_S = 30.0
 """Counts reach back this far at most: a link that loses a thousandth has lost enough by then."""
 _WORST_FOR = 5000 // INTERVAL_MS
@@ -51,6 +51,8 @@ class _Counted:
     """Sent and lost, when they said most against the loop since the last report."""
     age: int = 0
     """Intervals since then."""
+    known: float = 0.0
+    """What the last report said against the loop, nats."""
 
     def add(self, sent: int, lost: int) -> None:
         """Takes what an interval has brought."""
@@ -67,7 +69,13 @@ class _Counted:
 
     def told(self) -> None:
         """The controller has the worst."""
+        self.known = evidence_against(*self.seen())
         self.worst = 0, 0
+
+    @property
+    def is_news(self) -> bool:
+        """Whether the controller should hear at once how much is lost: twice what it knows of."""
+        return evidence_against(*self.seen()) > 2 * self.known
 
 
 class LoopCounts:
@@ -115,6 +123,16 @@ class LoopCounts:
     def is_losing(self) -> bool:
         """Whether a loop is seen to lose."""
         return any(loop.seen()[1] for loop in self._loops)
+
+    @property
+    def is_news(self) -> bool:
+        """Whether a loop loses much more than the controller has heard."""
+        return self.answered and any(loop.is_news for loop in self._loops)
+
+    @property
+    def is_news(self) -> bool:
+        """Whether a loop loses much more than the controller has heard."""
+        return self.answered and any(loop.is_news for loop in self._loops)
 
     def told(self) -> None:
         """The controller has what was seen."""
@@ -223,6 +241,16 @@ class Probing:
         """Whether a loop of a host loses: it crosses links in both directions and cannot tell them apart."""
         probed = self._running.get(host)
         return probed is not None and probed.counts.answered and probed.counts.is_losing
+
+    @property
+    def is_news(self) -> bool:
+        """Whether loops of a host lose much more than the controller has heard."""
+        return any(probed.counts.is_news for probed in self._running.values())
+
+    @property
+    def is_news(self) -> bool:
+        """Whether loops of a host lose much more than the controller has heard."""
+        return any(probed.counts.is_news for probed in self._running.values())
 
     def told(self, host: str) -> None:
         """The controller has what was seen of a host."""

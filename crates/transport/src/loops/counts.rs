@@ -2,8 +2,13 @@
 //!
 //! Time is cut into intervals. A probe belongs to the one in which it was sent; it counts as received if it comes back
 //! within the grace after the interval's end, and once. Then the interval is closed, and what is missing is lost.
+//!
+//! A probe that the host's own queue refuses says nothing of the network, unless the port takes none at all.
 
 use std::collections::VecDeque;
+
+/// A port that refuses so many probes of an interval, and takes none, loses what it is given.
+const REFUSES_ALL: u32 = 4;
 
 /// Which probe a packet is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -52,7 +57,8 @@ pub struct Totals {
     pub repeated: u64,
     /// Packets to the prober's UDP port that it has not sent: forged, damaged or of an earlier process.
     pub foreign: u64,
-    /// Probes that this host could not send because its queues were full.
+    /// Probes that this host could not send because its queues were full. Those of an interval in which a port took
+    /// none are sent and lost.
     pub unsent: u64,
     /// Probes sent whose outcome is not known, because this host has dropped received packets.
     pub unknown: u64,
@@ -62,6 +68,8 @@ pub struct Totals {
 struct Open {
     number: u32,
     counts: Vec<Count>,
+    /// By loop: probes that this host could not send.
+    refused: Vec<u32>,
     /// By loop: what is counted is not what happened.
     unknown: Vec<bool>,
     /// Probes sent, of all loops.
@@ -72,7 +80,8 @@ struct Open {
 
 /// The intervals that are open.
 pub struct Intervals {
-    loops: usize,
+    /// By loop: the port by which its probes leave.
+    ports: Vec<u32>,
     start_ns: u64,
     length_ns: u64,
     grace_ns: u64,
@@ -82,11 +91,11 @@ pub struct Intervals {
 }
 
 impl Intervals {
-    /// None open yet. Intervals begin at multiples of their length: all probers of a machine close theirs together, so
-    /// that a fault is reported by all at once.
-    pub fn new(loops: usize, now_ns: u64, length_ns: u64, grace_ns: u64) -> Self {
+    /// None open yet; of each loop its port is given. Intervals begin at multiples of their length: all probers of a
+    /// machine close theirs together, so that a fault is reported by all at once.
+    pub fn new(ports: &[u32], now_ns: u64, length_ns: u64, grace_ns: u64) -> Self {
         let (open, start_ns) = (VecDeque::new(), now_ns - now_ns % length_ns);
-        Intervals { loops, start_ns, length_ns, grace_ns, open, totals: Totals::default() }
+        Intervals { ports: ports.to_vec(), start_ns, length_ns, grace_ns, open, totals: Totals::default() }
     }
 
     /// The next probe of a loop, which is counted as sent.
@@ -95,8 +104,9 @@ impl Intervals {
         if self.open.back().is_none_or(|open| open.number < interval) {
             self.open.push_back(Open {
                 number: interval,
-                counts: vec![Count::default(); self.loops],
-                unknown: vec![false; self.loops],
+                counts: vec![Count::default(); self.ports.len()],
+                refused: vec![0; self.ports.len()],
+                unknown: vec![false; self.ports.len()],
                 sent: 0,
                 seen: Vec::new(),
             });
@@ -116,8 +126,8 @@ impl Intervals {
     pub fn unsend(&mut self, probe: Probe) {
         let Some(open) = self.open.iter_mut().find(|open| open.number == probe.interval) else { return };
         open.counts[probe.index as usize].sent -= 1;
+        open.refused[probe.index as usize] += 1;
         self.totals.sent -= 1;
-        self.totals.unsent += 1;
         // Its number is used up: nothing that claims it counts.
         open.seen[probe.number as usize / 64] |= 1 << (probe.number % 64);
     }
@@ -158,11 +168,33 @@ impl Intervals {
     pub fn close(&mut self, now_ns: u64) -> Option<Closed> {
         self.next_close_ns().filter(|&due| due <= now_ns)?;
         let mut open = self.open.pop_front()?;
+        self.settle_refused(&mut open);
         for (count, _) in open.counts.iter_mut().zip(&open.unknown).filter(|(_, unknown)| **unknown) {
             self.totals.unknown += u64::from(count.sent);
             *count = Count::default();
         }
         Some(Closed { interval: open.number, counts: open.counts })
+    }
+
+    /// What was refused is sent and lost where a port took none: a queue that drains takes some.
+    fn settle_refused(&mut self, open: &mut Open) {
+        let takes_none = |port: u32| {
+            let loops = (0..self.ports.len()).filter(|&index| self.ports[index] == port);
+            let (mut sent, mut refused) = (0, 0);
+            loops.for_each(|index| {
+                (sent, refused) = (sent + open.counts[index].sent, refused + open.refused[index])
+            });
+            sent == 0 && refused >= REFUSES_ALL
+        };
+        let lost: Vec<bool> = self.ports.iter().map(|&port| takes_none(port)).collect();
+        for ((count, &refused), lost) in open.counts.iter_mut().zip(&open.refused).zip(lost) {
+            if lost {
+                count.sent = refused;
+                self.totals.sent += u64::from(refused);
+            } else {
+                self.totals.unsent += u64::from(refused);
+            }
+        }
     }
 }
 
@@ -175,7 +207,7 @@ mod tests {
     const GRACE: u64 = 50;
 
     fn intervals(loops: usize) -> Intervals {
-        Intervals::new(loops, 1_000, LENGTH, GRACE)
+        Intervals::new(&vec![0; loops], 1_000, LENGTH, GRACE)
     }
 
     fn pairs(closed: &Closed) -> Vec<(u32, u32)> {
@@ -198,7 +230,7 @@ mod tests {
 
     #[test]
     fn intervals_of_all_probers_end_together() {
-        let mut late = Intervals::new(1, 1_070, LENGTH, GRACE);
+        let mut late = Intervals::new(&[0], 1_070, LENGTH, GRACE);
         late.send(1_080, 0);
         assert_eq!(late.next_close_ns(), Some(1_150));
     }
@@ -240,8 +272,38 @@ mod tests {
         let probe = intervals.send(1_000, 0);
         intervals.unsend(probe);
         intervals.receive(probe);
-        assert_eq!((intervals.totals.sent, intervals.totals.unsent), (0, 1));
         assert_eq!(pairs(&intervals.close(1_150).unwrap()), [(0, 0)]);
+        assert_eq!((intervals.totals.sent, intervals.totals.unsent), (0, 1));
+    }
+
+    /// What two ports of two loops each have counted, of probes that are refused by the first: the given ones.
+    fn refusing(sent: u32, refused: impl Fn(u32) -> bool) -> (Vec<(u32, u32)>, Totals) {
+        let mut intervals = Intervals::new(&[0, 0, 1, 1], 1_000, LENGTH, GRACE);
+        for number in 0..sent {
+            for index in 0..4 {
+                let probe = intervals.send(1_000, index);
+                if index < 2 && refused(2 * number + index as u32) {
+                    intervals.unsend(probe);
+                } else {
+                    intervals.receive(probe);
+                }
+            }
+        }
+        (pairs(&intervals.close(1_150).unwrap()), intervals.totals)
+    }
+
+    #[test]
+    fn a_port_that_takes_no_probe_of_an_interval_loses_them() {
+        let (counts, totals) = refusing(5, |_| true);
+        assert_eq!(counts, [(5, 0), (5, 0), (5, 5), (5, 5)]);
+        assert_eq!((totals.sent, totals.received, totals.unsent), (20, 10, 0));
+        // One that takes some has a full queue.
+        let (counts, totals) = refusing(5, |number| number != 6);
+        assert_eq!(counts, [(1, 1), (0, 0), (5, 5), (5, 5)]);
+        assert_eq!((totals.sent, totals.received, totals.unsent), (11, 11, 9));
+        // Of three probes little can be said; of four it can.
+        assert_eq!(refusing(1, |_| true).0, [(0, 0), (0, 0), (1, 1), (1, 1)]);
+        assert_eq!(refusing(2, |_| true).0, [(2, 0), (2, 0), (2, 2), (2, 2)]);
     }
 
     #[test]
@@ -250,9 +312,9 @@ mod tests {
         let probes: Vec<_> = (0..200).map(|_| intervals.send(1_000, 0)).collect();
         intervals.unsend(probes[130]);
         probes.iter().for_each(|&probe| intervals.receive(probe));
-        assert_eq!((intervals.totals.sent, intervals.totals.unsent), (199, 1));
         assert_eq!((intervals.totals.received, intervals.totals.repeated), (199, 1));
         assert_eq!(pairs(&intervals.close(1_150).unwrap()), [(199, 199)]);
+        assert_eq!((intervals.totals.sent, intervals.totals.unsent), (199, 1));
     }
 
     #[test]

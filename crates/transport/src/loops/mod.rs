@@ -43,7 +43,7 @@ impl LoopProbes {
     pub fn new(ports: &[u32], pace: &Pace, now_ns: u64) -> Self {
         LoopProbes {
             order: Order::new(ports),
-            intervals: Intervals::new(ports.len(), now_ns, pace.interval_ns, pace.grace_ns),
+            intervals: Intervals::new(ports, now_ns, pace.interval_ns, pace.grace_ns),
             gap_ns: 1_000_000_000 / u64::from(pace.rate),
             due_ns: now_ns,
         }
@@ -158,9 +158,9 @@ mod tests {
         probes.receive(second);
         probes.receive_foreign();
         probes.receive_foreign();
+        let closed = probes.close(1_750_000_000).expect("the interval is over");
         let Totals { sent, unsent, received, foreign, .. } = probes.totals();
         assert_eq!((sent, unsent, received, foreign), (1, 1, 1, 2));
-        let closed = probes.close(1_750_000_000).expect("the interval is over");
         assert_eq!(closed.counts.iter().map(|count| count.sent).collect::<Vec<_>>(), [0, 1]);
     }
 

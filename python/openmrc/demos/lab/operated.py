@@ -55,6 +55,7 @@ def run(
     srv6: bool = False,
     faults: Sequence[Fault] = (),
     probe_rate: int = RATE,
+    agents: int = 1,
 ) -> Outcome:
     """Brings up lab, traffic, controller and agent, goes through the faults, and takes all of it down.
 
@@ -65,6 +66,7 @@ def run(
         srv6: Whether the NICs build SRv6 frames themselves.
         faults: Those of the demo if there are none.
         probe_rate: Probes a second of each host.
+        agents: Processes that the hosts share as their agents.
 
     Raises:
         PrivilegeError: without root.
@@ -80,7 +82,7 @@ def run(
         for context in ring.contexts.values():
             stack.enter_context(publish(context))
         ring.start()
-        client = stack.enter_context(_controlled(lab, scratch, probe_rate, log))
+        client = stack.enter_context(_controlled(lab, scratch, probe_rate, agents, log))
         director = _Director(lab, ring, log)
         director.wait_for(lambda: client.status().hosts_heard == len(RING), _START_S)
         # The first reports may come between the start of the ring and its first writes.
@@ -146,13 +148,16 @@ def _observed_in(directory: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _controlled(lab: Lab, scratch: Path, probe_rate: int, log: Log) -> Iterator[Client]:
-    """A controller and an agent for all hosts, as processes."""
+def _controlled(lab: Lab, scratch: Path, probe_rate: int, agents: int, log: Log) -> Iterator[Client]:
+    """A controller, and agents that share the hosts, as processes."""
     secret = secrets.token_hex(16)
-    operators, agents = scratch / "operators.token", scratch / "agents.tokens"
-    tokens = "".join(f"{host} {agent_token(Token(secret), host)}\n" for host in RING)
-    for file, text in ((operators, secret), (agents, tokens)):
-        write_text(file, text, permissions=0o600)
+    operators = scratch / "operators.token"
+    write_text(operators, secret, permissions=0o600)
+    tokens = []
+    for number in range(agents):
+        lines = [f"{host} {agent_token(Token(secret), host)}\n" for host in RING[number::agents]]
+        tokens.append(scratch / f"agent-{number}.tokens")
+        write_text(tokens[-1], "".join(lines), permissions=0o600)
     database = ("--database", scratch / "demo.db")
     file = lab.state.directory / "fabric.yaml"
     line = ("controller", file, "--port", 0, "--token-file", operators, *database)
@@ -162,16 +167,14 @@ def _controlled(lab: Lab, scratch: Path, probe_rate: int, log: Log) -> Iterator[
         if not address:
             raise DeviceError(f"the controller did not start: {last_words(errors)}")
         log(f"page: {address}#token={secret}")
-        with (
-            _process("agent", address, "--token-file", agents, "--probe-rate", probe_rate) as (
-                agent,
-                complaints,
-            ),
-            Client(address, bearer=secret) as client,
-        ):
-            yield client
-            if agent.poll() is not None:
-                raise DeviceError(f"the agent has ended: {last_words(complaints)}")
+        with contextlib.ExitStack() as stack:
+            options = ("--probe-rate", probe_rate)
+            lines = [("agent", address, "--token-file", file, *options) for file in tokens]
+            running = [stack.enter_context(_process(*line)) for line in lines]
+            yield stack.enter_context(Client(address, bearer=secret))
+            for agent, complaints in running:
+                if agent.poll() is not None:
+                    raise DeviceError(f"the agent has ended: {last_words(complaints)}")
 
 
 @contextlib.contextmanager
