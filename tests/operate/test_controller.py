@@ -13,6 +13,7 @@ import pytest
 from openmrc.errors import ConnectError
 from openmrc.fabric import Fabric
 from openmrc.operate.client import Client, RefusedError
+from openmrc.operate.events import unpacked
 from openmrc.operate.holder import has_gone, parsed
 from openmrc.operate.model import MOST_BODY, Action, Request
 from tests.helpers.commands import one_line_error, run
@@ -391,7 +392,8 @@ def test_events_come_as_they_happen(fabric, running):
             kinds[kind] = content
         later.join()
         assert kinds["decision"]["who"] == "<b>ada</b>"
-        assert kinds["map"]["links"]
+        changed = unpacked(kinds["map"]["cells"])
+        assert link in [client.names(number)[0] for number, _ in changed]
 
 
 def test_the_commands(fabric, running, monkeypatch, tmp_path):

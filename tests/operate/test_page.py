@@ -6,7 +6,8 @@ import time
 import pytest
 
 from openmrc.fabric import Fabric
-from openmrc.operate.model import JobSeen, Report
+from openmrc.operate.linkmap import Topology
+from openmrc.operate.model import Action, JobSeen, Report, Request
 from tests.helpers.controllers import BOOT, SECRET, agent, controller, operator, report_all
 from tests.helpers.ends import eventually
 from tests.helpers.labs import RING, specification
@@ -79,17 +80,15 @@ def test_the_page_names_a_cable_that_breaks_while_it_is_open(fabric, file, tmp_p
         assert "broken" in page.locator("#link").inner_text()
         # Its cell is red, as the legend's.
         info = page.evaluate("fetch('api/v1/fabric').then(r => r.json())")
-        first = next(each["first"] for each in info["panels"] if (each["plane"], each["tier"]) == (0, 0))
+        panel = next(each for each in info["panels"] if (each["plane"], each["tier"]) == (0, 0))
+        row, column = divmod(Topology(fabric).links[link].number - panel["first"], panel["columns"])
         pixel = page.evaluate(
-            """number => {
-                const canvas = document.querySelector('canvas');
-                const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
-                const scale = 8, columns = canvas.width / scale;
-                const [row, column] = [Math.floor(number / columns), number % columns];
-                const at = 4 * ((row * scale + 2) * canvas.width + column * scale + 2);
-                return [data[at], data[at + 1], data[at + 2]];
+            """([across, down]) => {
+                const canvas = document.querySelector('canvas'), context = canvas.getContext('2d');
+                const at = [across * canvas.width, down * canvas.height].map(Math.floor);
+                return [...context.getImageData(...at, 1, 1).data];
             }""",
-            info["names"].index(link) - first,
+            [(column + 0.5) / panel["columns"], (row + 0.5) / panel["rows"]],
         )
         assert pixel[0] > 180
         assert pixel[1] < 100
@@ -152,6 +151,70 @@ def test_a_job_has_a_line_for_each_plane_and_its_name_stays_text(file, tmp_path,
         assert page.locator("#job .planes li").all_inner_texts()[1].startswith("plane 1 ")
         assert name in page.locator("#job svg").get_attribute("aria-label")
         assert page.locator("#jobs img, #job img").count() == 0
+
+
+def test_a_link_of_a_large_fabric_is_seen_pointed_at_and_zoomed_to(tmp_path, opened):
+    file = tmp_path / "large.yaml"
+    file.write_text(
+        "name: large\nhosts: 1024\nnic: {rate: 100G}\nplanes: 1\nswitch: {radix: 512}\n"
+        "tiers: 2\nparallel_links: 1\n"
+    )
+    topology = Topology(Fabric.load(file))
+    panel = next(each for each in topology.panels if each.tier == 0)
+    assert (panel.rows, panel.columns) == (4, 256)
+    link = topology.names[panel.first + 2 * 256 + 100]
+    with controller(file, tmp_path / "c.db") as (address, _), operator(address) as client:
+        page = opened(f"{address}/", viewport={"width": 700, "height": 900})
+        outcome = client.act(Request(action=Action.DENY, what=link, why="to see it", who="ada"))
+        assert outcome.done
+        canvas = page.locator(".plane canvas").first
+        canvas.scroll_into_view_if_needed()
+        box = canvas.bounding_box()
+        assert box["width"] / 256 < 2, "a cell is smaller than what is drawn of it"
+
+        def purple():
+            return page.evaluate(
+                """() => {
+                    const canvas = document.querySelector('.plane canvas');
+                    const size = [canvas.width, canvas.height];
+                    const style = getComputedStyle(document.documentElement);
+                    const hex = style.getPropertyValue('--denied').trim();
+                    const [red, green, blue] = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+                    const data = canvas.getContext('2d').getImageData(0, 0, ...size).data;
+                    const found = [];
+                    for (let at = 0; at < data.length; at += 4) {
+                        if (data[at] === red && data[at + 1] === green && data[at + 2] === blue) {
+                            found.push([at / 4 % size[0], Math.floor(at / 4 / size[0])]);
+                        }
+                    }
+                    return found;
+                }"""
+            )
+
+        assert eventually(purple, 60)
+        across, down = (sorted(each) for each in zip(*purple(), strict=True))
+        assert across[-1] - across[0] >= 4
+        assert down[-1] - down[0] >= 4
+        # Beside its own cell, but on what is drawn of it.
+        canvas.hover(position={"x": across[0] + 1, "y": (down[0] + down[-1]) / 2})
+        page.locator("#tip", has_text=f"{link}: unknown, denied").wait_for()
+        before = purple()
+        page.click("#closer")
+        page.wait_for_selector("canvas.zoomed")
+        assert eventually(lambda: purple() != before, 60)
+        first = page.evaluate("document.querySelector('.plane canvas').toDataURL()")
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] / 2 + 60, box["y"] + box["height"] / 2, steps=5)
+        page.mouse.up()
+        assert eventually(
+            lambda: page.evaluate("document.querySelector('.plane canvas').toDataURL()") != first, 60
+        )
+        assert page.locator("#link b").count() == 0, "a drag is no click"
+        page.click("#whole")
+        assert eventually(lambda: purple() == before, 60)
+        canvas.click(position={"x": across[0] + 1, "y": (down[0] + down[-1]) / 2})
+        page.wait_for_selector(f"#link b:text-is('{link}')")
 
 
 def test_the_page_is_there_again_after_a_restart_and_works_by_keyboard(fabric, file, tmp_path, opened):

@@ -1,17 +1,21 @@
 """What limits decisions, when faults are over, and whether the simulated hosts' faults are named."""
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from openmrc.errors import ArgumentError
 from openmrc.fabric import Fabric, Specification
 from openmrc.localise import Component, Kind, Verdict
+from openmrc.operate.events import packed, unpacked
 from openmrc.operate.faults import CLEARS_AFTER_S, Faults
-from openmrc.operate.linkmap import Map, Topology
-from openmrc.operate.model import LoopSeen, Report
+from openmrc.operate.linkmap import MOST_LINKS, Known, Map, Topology, differing
+from openmrc.operate.model import Evidence, LoopSeen, Report
 from openmrc.operate.policy import Hysteresis, Rules, below_floor
-from openmrc.operate.simulated import Simulated
+from openmrc.operate.simulated import Simulated, reporting
 from openmrc.operate.validate import validate
 from tests.helpers.labs import specification
 
@@ -53,11 +57,11 @@ def test_ports_of_a_cage_share_an_optic_and_ports_of_their_own_do_not(topology):
 def test_a_fabric_with_more_links_than_a_controller_keeps_is_refused():
     big = {
         "name": "big",
-        "hosts": 65536,
+        "hosts": 1_000_000,
         "nic": {"rate": "800G"},
         "planes": 8,
         "switch": {"radix": 512},
-        "tiers": 2,
+        "tiers": 3,
     }
     with pytest.raises(ArgumentError, match="a controller keeps at most"):
         Topology(Fabric(Specification.model_validate(big)))
@@ -187,6 +191,39 @@ def test_faults_of_the_generator_come_and_go(fabric):
     for second in range(200):
         again.advance(1000.0 + second)
     assert again.faults == simulated.faults
+
+
+def test_of_a_large_fabric_some_hosts_report_under_every_t0(fabric):
+    assert reporting(fabric) == list(range(fabric.hosts))
+    large = SimpleNamespace(hosts=131_072)
+    found = reporting(large)
+    assert [host // 256 for host in found] == list(range(512))
+    assert {host % 256 for host in found} == set(range(256))
+
+
+known = st.dictionaries(st.integers(0, 30), st.sampled_from(list(Evidence)))
+
+
+@given(known, known)
+def test_the_map_counts_and_shows_what_is_known_however_it_changes(topology, first, second):
+    fabric_map = Map(topology)
+    names = [name for name in topology.names if name is not None]
+    for step in (first, second):
+        evidence = Known({names[number]: each for number, each in step.items()})
+        changed = differing(fabric_map.evidence, evidence)
+        fabric_map.adopt(evidence, changed)
+        fabric_map.cells(changed)
+        shown = fabric_map.snapshot()
+        for number, name in enumerate(topology.names):
+            assert shown[number] == (255 if name is None else evidence[name])
+        by_evidence, _ = fabric_map.counts()
+        for each in Evidence:
+            assert by_evidence[each.name.lower()] == sum(evidence[name] is each for name in names)
+
+
+@given(st.lists(st.tuples(st.integers(0, MOST_LINKS - 1), st.integers(0, 255))))
+def test_cells_of_an_event_are_read_as_they_were_written(cells):
+    assert unpacked(packed(cells)) == cells
 
 
 def test_verdicts_for_the_hosts_of_a_job(fabric, topology):

@@ -393,17 +393,21 @@ def events(
     json: _common.JsonOption = False,
 ) -> None:
     """Show the open faults and, with --follow, every change as it comes."""
-    from openmrc.operate.model import Decision, Evidence, NamedFault, Outcome
+    from openmrc.operate.events import unpacked
+    from openmrc.operate.model import MOST_NAMES, Decision, Evidence, NamedFault, Outcome
 
     with client(controller, authority) as asked:
         for fault in asked.faults():
             _event("fault", fault.model_dump(), _fault_told(fault), json=json)
         if not follow:
             return
-        names = asked.fabric().names
+        names: dict[int, str | None] = {}
         for kind, content in asked.events():
             if kind == "map" and not json:
-                for number, byte in content["links"]:
+                for number, byte in unpacked(content["cells"]):
+                    if number not in names:
+                        first = number - number % MOST_NAMES
+                        names |= enumerate(asked.names(first, MOST_NAMES), first)
                     decision = Decision(byte >> 4).name.lower()
                     told = Evidence(byte & 15).name.lower() + ("" if decision == "none" else f", {decision}")
                     _event(kind, content, f"{names[number]}: {told}", json=False)

@@ -36,8 +36,6 @@ HEARTBEAT_S = 2.0
 """Between two reports of the same. A controller takes a host as silent after 5 s without one."""
 LOOPS_S = 0.1
 """Between two looks at the loops, which cost little: where one begins to lose, the next report is at once."""
-LOOPS_S = 0.1
-"""Between two looks at the loops, which cost little: where one begins to lose, the next report is at once."""
 MOST_WAIT_S = 10.0
 """Between two attempts to reach the controller."""
 _log = logging.getLogger("openmrc.agent")
@@ -183,15 +181,6 @@ class Agent:
                 self.announced.close()
             for client in self._clients.values():
                 client.close()
-
-    def _rest(self, until: float) -> None:
-        """Waits until this monotonic time, but no longer than until loops have news."""
-        while (left := until - time.monotonic()) > 0:
-            if self._ended.wait(min(left, LOOPS_S)):
-                return
-            self.probing.turn()
-            if self.probing.is_news:
-                return
 
     def _rest(self, until: float) -> None:
         """Waits until this monotonic time, but no longer than until loops have news."""

@@ -112,6 +112,13 @@ def _reading(app: FastAPI, service: Service) -> None:
         """The links by number, in rectangles that can be drawn."""
         return service.fabric_info()
 
+    @app.get(f"{API}/names")
+    async def names(
+        first: int = Query(ge=0), count: int = Query(1, ge=1, le=model.MOST_NAMES)
+    ) -> list[str | None]:
+        """Names of links by number, from ``first`` on: fewer at the end; null where there is no link."""
+        return service.names(first, count)
+
     @app.get(f"{API}/fabric/specification", response_class=Response)
     async def specification() -> Response:
         """The fabric's file, with every default filled in."""
@@ -169,7 +176,11 @@ def _reading(app: FastAPI, service: Service) -> None:
 
     @app.get(f"{API}/events", response_class=StreamingResponse)
     async def events() -> StreamingResponse:
-        """Changes as server-sent events: ``map``, ``fault``, ``decision``, ``drain``, ``resync``."""
+        """Changes as server-sent events: ``map``, ``fault``, ``decision``, ``drain``, ``resync``.
+
+        The ``cells`` of a ``map`` event are 32-bit words, little-endian, in base64: the number of a link in
+        the upper 24 bits, its byte of the map in the lower 8.
+        """
         listening = contextlib.ExitStack()
         queue = listening.enter_context(service.events.listening())
 

@@ -87,6 +87,19 @@ class Client(Closable):
         """The links by number."""
         return self._get(model.FabricInfo, "fabric")
 
+    def names(self, first: int, count: int = 1) -> list[str | None]:
+        """Names of links by number, from a number on; ``None``: there is none.
+
+        Args:
+            first: The first number.
+            count: How many, at most 4,096.
+        """
+        answer = self._ask("GET", "names", first=str(first), count=str(count))
+        try:
+            return TypeAdapter(list[str | None]).validate_json(answer)
+        except ValidationError as error:
+            raise ConnectError(f"{self.address}: {problem(error)}") from None
+
     def specification(self) -> str:
         """The fabric's file."""
         return self._ask("GET", "fabric/specification").decode()

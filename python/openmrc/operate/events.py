@@ -1,8 +1,10 @@
 """Changes for whoever listens: a page, ``openmrc fabric events --follow``. A slow listener starts anew."""
 
 import asyncio
+import base64
 import itertools
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -10,6 +12,8 @@ from openmrc.errors import StateError
 
 MOST_LISTENERS = 256
 MOST_UNREAD = 1000
+MOST_CHANGED = 100_000
+"""Cells of the map in an event; of more, the whole map is read again."""
 
 
 class Event(NamedTuple):
@@ -19,6 +23,21 @@ class Event(NamedTuple):
     kind: str
     """``map``, ``fault``, ``decision``, ``drain``; ``resync``: events were lost, read everything again."""
     content: dict[str, Any]
+
+
+def packed(cells: Iterable[tuple[int, int]]) -> str:
+    """Numbers and bytes of cells of the map as an event has them: base64 of 32-bit words, little-endian."""
+    words = [number << 8 | byte for number, byte in cells]
+    return base64.b64encode(struct.pack(f"<{len(words)}I", *words)).decode()
+
+
+def unpacked(text: str) -> list[tuple[int, int]]:
+    """The numbers and bytes of :func:`packed`.
+
+    Raises:
+        ValueError: if it is something else.
+    """
+    return [(word >> 8, word & 0xFF) for (word,) in struct.iter_unpack("<I", base64.b64decode(text))]
 
 
 class Events:

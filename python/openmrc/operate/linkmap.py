@@ -5,7 +5,7 @@ Nothing here reads a clock or a file: times are arguments.
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -28,8 +28,8 @@ from openmrc.localise.paths import PACKETS
 from openmrc.operate.model import MOST_CHANGES, Decision, Evidence, FabricInfo, HostInfo, Panel, Report
 from openmrc.switchconf.devices import breakout
 
-MOST_LINKS = 200_000
-"""A map of more needs racks that sum up for it."""
+MOST_LINKS = 1 << 22
+"""A map of more would take more than 2 GB: half a kilobyte each. The reference fabric has half of it."""
 _BROKEN_FROM = 0.5
 """Share lost from which a link is broken and not lossy."""
 _LINKS = (Kind.LINK, Kind.UPWARD, Kind.DOWNWARD)
@@ -64,7 +64,8 @@ class Topology:
         """By switch or host: the links that lead away from the hosts. Some of each must stay in use."""
         self.optics: dict[str, list[str]] = {}
         """By cage of a switch: the links of its optic, where it has several."""
-        self._ports: dict[str, str] = {}
+        self.links_of_plane: Counter[int] = Counter()
+        """How many there are."""
         expected = fabric.hosts * fabric.planes
         if expected > MOST_LINKS:
             raise ArgumentError(
@@ -72,18 +73,19 @@ class Topology:
                 f" a controller keeps at most {MOST_LINKS:,}"
             )
         for plane in range(fabric.planes):
+            lower = [each for each in fabric.switches(plane) if each.tier < max(1, fabric.tiers - 1)]
+            ports = {switch: fabric.ports(switch) for switch in lower}
             for tier in range(-1, fabric.tiers - 1):
-                self._add_panel(plane, tier)
+                self._add_panel(plane, tier, {s: each for s, each in ports.items() if s.tier == max(tier, 0)})
         self.optic_of = {link: optic for optic, links in self.optics.items() for link in links}
         """The optic of a link at its lower switch; of a host's cable at the T0."""
 
-    def _add_panel(self, plane: int, tier: int) -> None:
+    def _add_panel(self, plane: int, tier: int, ports_of: Mapping[SwitchId, Iterable[SwitchPort]]) -> None:
         fabric, first = self.fabric, len(self.names)
-        switches = [s for s in fabric.switches(plane) if s.tier == max(tier, 0)]
-        rows = [[port for port in fabric.ports(s) if port.is_uplink != (tier < 0)] for s in switches]
+        rows = [[port for port in ports if port.is_uplink != (tier < 0)] for ports in ports_of.values()]
         columns = max(map(len, rows), default=0)
         per_cage = breakout(fabric)
-        for switch, ports in zip(switches, rows, strict=True):
+        for switch, ports in zip(ports_of, rows, strict=True):
             for place in range(columns):
                 if place >= len(ports):
                     self.names.append(None)
@@ -114,11 +116,11 @@ class Topology:
     def _add(self, link: Link) -> None:
         self.links[link.name] = link
         self.names.append(link.name)
+        self.links_of_plane[link.plane] += 1
         lower, upper = (end.partition(":")[0] for end in (link.lower, link.upper))
         for node in (lower, upper):
             self.of_node.setdefault(node, []).append(link.name)
         self.groups.setdefault(lower, []).append(link.name)
-        self._ports[link.lower] = self._ports[link.upper] = link.name
 
     def link(self, what: str) -> Link:
         """The link of this name, or of this port.
@@ -126,7 +128,10 @@ class Topology:
         Raises:
             ArgumentError: if there is none.
         """
-        found = self.links.get(self._ports.get(what, what))
+        found = self.links.get(what)
+        if found is None:
+            of_node = (self.links[name] for name in self.of_node.get(what.partition(":")[0], ()))
+            found = next((link for link in of_node if what in (link.lower, link.upper)), None)
         if found is None:
             raise ArgumentError(f"{what[:128]!r} is no link and no port of fabric {self.fabric.spec.name}")
         return found
@@ -149,7 +154,7 @@ class Topology:
             planes=self.fabric.planes,
             port_rate_bps=self.fabric.port_rate,
             panels=self.panels,
-            names=self.names,
+            cells=len(self.names),
         )
 
     def parts(self, component: Component) -> list[str]:
@@ -228,6 +233,13 @@ class HostView:
         )
 
 
+class Known(dict[str, Evidence]):
+    """What is known of links, by name; nothing of the others."""
+
+    def __missing__(self, link: str) -> Evidence:
+        return Evidence.UNKNOWN
+
+
 class Map:
     """What hosts report, and what follows from it for each link."""
 
@@ -235,13 +247,16 @@ class Map:
         self.topology = topology
         self.fabric = topology.fabric
         self.hosts: dict[str, HostView] = {}
-        self.evidence: dict[str, Evidence] = dict.fromkeys(topology.links, Evidence.UNKNOWN)
+        self.evidence = Known()
+        """Of each link, as :meth:`adopt` was given it last."""
+        self._by_evidence = Counter({Evidence.UNKNOWN: len(topology.links)})
         self.decision: dict[str, Decision] = {}
         """Links that are denied or drained."""
         self.path_changes: Counter[str] = Counter()
         """How often paths over each link were condemned or taken back."""
         self.changes = 0
         """How often paths were condemned or taken back."""
+        self._cells = bytearray(255 if name is None else 0 for name in topology.names)
         self._way = lru_cache(1 << 17)(self._way_of)
         self._loops = lru_cache(1 << 14)(self._loops_of)
         self._more_loops = lru_cache(1 << 4)(self._loops_of)
@@ -372,8 +387,8 @@ class Map:
             view.unseen = {}
         return found
 
-    def evaluate(self, views: list[HostView]) -> tuple[list[Verdict], dict[str, Evidence]]:
-        """What has failed, and what is known of each link.
+    def evaluate(self, views: list[HostView]) -> tuple[list[Verdict], Known]:
+        """What has failed, and what is known of links.
 
         It changes nothing, so that it may run in another thread.
 
@@ -385,10 +400,9 @@ class Map:
         if any(view.losing for view in views):
             explained = localise(o for view in views for o in view.observations if o.sent)
             verdicts = [verdict for verdict in explained if not _is_refuted(verdict, explained, views)]
-        evidence = dict.fromkeys(self.topology.links, Evidence.UNKNOWN)
+        evidence = Known()
         for view in views:
-            for link in view.good:
-                evidence[link] = Evidence.GOOD
+            evidence.update(dict.fromkeys(view.good, Evidence.GOOD))
         for verdict in verdicts:
             for link, found in self._accused(verdict):
                 evidence[link] = max(evidence[link], found)
@@ -412,29 +426,56 @@ class Map:
         wanted = set(links)
         return sorted(v.report.host for v in self.heard(now, patience) if v.used & wanted)
 
-    def byte(self, link: str) -> int:
-        """Evidence and decision in a byte, as the page has it: the decision in the upper half."""
-        return self.evidence[link] | self.decision.get(link, Decision.NONE) << 4
+    def cells(self, links: Iterable[str]) -> list[tuple[int, int]]:
+        """Number and byte of each of these links, which have changed; :meth:`snapshot` has them from now on.
+
+        A byte is evidence and decision, as the page has it: the decision in the upper half.
+        """
+        found = []
+        for link in links:
+            number = self.topology.links[link].number
+            byte = self.evidence[link] | self.decision.get(link, Decision.NONE) << 4
+            self._cells[number] = byte
+            found.append((number, byte))
+        return found
 
     def snapshot(self) -> bytes:
         """A byte for each number; 255 where there is no link."""
-        return bytes(255 if name is None else self.byte(name) for name in self.topology.names)
+        return bytes(self._cells)
+
+    def adopt(self, evidence: Known, changed: Iterable[str]) -> None:
+        """Takes what an evaluation has found.
+
+        Args:
+            evidence: From :meth:`evaluate`.
+            changed: The links of which it says something else than before (:func:`differing`).
+        """
+        for link in changed:
+            self._by_evidence[self.evidence[link]] -= 1
+            self._by_evidence[evidence[link]] += 1
+        self.evidence = evidence
 
     def counts(self) -> tuple[dict[str, int], dict[str, int]]:
         """Links by evidence and by decision."""
-        by_evidence, by_decision = Counter(self.evidence.values()), Counter(self.decision.values())
+        by_decision = Counter(self.decision.values())
         return (
-            {each.name.lower(): by_evidence[each] for each in Evidence},
+            {each.name.lower(): self._by_evidence[each] for each in Evidence},
             {each.name.lower(): by_decision[each] for each in Decision if each},
         )
 
 
-def _is_refuted(verdict: Verdict, explained: Iterable[Verdict], views: Iterable[HostView]) -> bool:
-    """Whether dead paths are all that accuses a part: a loop that crosses it loses nothing, and what others
-    lose another verdict explains.
+def differing(before: Known, after: Known) -> list[str]:
+    """Links of which something else is known than before."""
+    found = [link for link, known in after.items() if before[link] != known]
+    return found + [link for link in before if link not in after]
 
-    A part that kills paths loses nearly everything; a few of many packets is what is left of a path that a
-    queue pair has condemned though it works, as where answers to it are lost.
+
+def _is_refuted(verdict: Verdict, explained: Iterable[Verdict], views: Iterable[HostView]) -> bool:
+    """Whether dead paths are all that accuses a part.
+
+    That is so if a loop that crosses it loses nothing, and what others lose another verdict explains. A part
+    that kills paths loses nearly everything; a few of many packets is what is left of a path that a queue
+    pair has condemned though it works, as where answers to it are lost.
     """
     if verdict.loss >= _BROKEN_FROM:
         return False

@@ -1,5 +1,6 @@
 """Metrics of controller and agent in Prometheus' text format: few labels, base units."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -79,24 +80,21 @@ def of_controller(service: Service) -> Iterator[Metric]:
         "Capacity that open faults take.",
         sum(fault.cost_bps for fault in faults) / 8,
     )
-    good: dict[int, list[bool]] = {}
-    usable = {
-        name: service.map.evidence[name] < Evidence.LOSSY and name not in service.map.decision
-        for name in service.topology.links
-    }
-    for name, link in service.topology.links.items():
-        good.setdefault(link.plane, []).append(usable[name])
-    least: dict[int, float] = {}
-    for node, group in service.topology.groups.items():
+    topology, evidence = service.topology, service.map.evidence
+    bad = {name for name, known in evidence.items() if known >= Evidence.LOSSY} | service.map.decision.keys()
+    lost = Counter(topology.links[name].plane for name in bad)
+    least = dict.fromkeys(topology.links_of_plane, 1.0) if service.fabric.tiers > 1 else {}
+    below = Counter(topology.links[name].lower.partition(":")[0] for name in bad)
+    for node, number in below.items():
         if "/" in node:
-            share = sum(usable[name] for name in group) / len(group)
-            plane = service.topology.links[group[0]].plane
-            least[plane] = min(least.get(plane, 1.0), share)
+            group = topology.groups[node]
+            plane = topology.links[group[0]].plane
+            least[plane] = min(least[plane], 1 - number / len(group))
     yield labelled(
         "openmrc_fabric_plane_usable_ratio",
         "Share of a plane's links that are neither broken, lossy, denied nor drained.",
         "plane",
-        ((str(plane), sum(each) / len(each)) for plane, each in good.items()),
+        ((str(plane), 1 - lost[plane] / number) for plane, number in topology.links_of_plane.items()),
     )
     yield labelled(
         "openmrc_fabric_least_usable_uplinks_ratio",

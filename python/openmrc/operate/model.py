@@ -16,6 +16,8 @@ MOST_PATHS = 4096
 """Paths of a kind in a report."""
 MOST_CHANGES = 1 << 16
 """Paths of a host whose changes are counted: those that changed last."""
+MOST_NAMES = 4096
+"""Names of links in an answer."""
 MOST_JOBS = 64
 """Jobs in a report."""
 MOST_JOB_NAME = 64
@@ -310,8 +312,8 @@ class FabricInfo(_Model):
     planes: int
     port_rate_bps: float
     panels: list[Panel]
-    names: list[str | None]
-    """``None``: no such link."""
+    cells: int
+    """Numbers that the panels have: links, and places where there is none."""
 
 
 class Status(_Model):

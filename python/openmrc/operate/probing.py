@@ -129,11 +129,6 @@ class LoopCounts:
         """Whether a loop loses much more than the controller has heard."""
         return self.answered and any(loop.is_news for loop in self._loops)
 
-    @property
-    def is_news(self) -> bool:
-        """Whether a loop loses much more than the controller has heard."""
-        return self.answered and any(loop.is_news for loop in self._loops)
-
     def told(self) -> None:
         """The controller has what was seen."""
         for loop in self._loops:
@@ -241,11 +236,6 @@ class Probing:
         """Whether a loop of a host loses: it crosses links in both directions and cannot tell them apart."""
         probed = self._running.get(host)
         return probed is not None and probed.counts.answered and probed.counts.is_losing
-
-    @property
-    def is_news(self) -> bool:
-        """Whether loops of a host lose much more than the controller has heard."""
-        return any(probed.counts.is_news for probed in self._running.values())
 
     @property
     def is_news(self) -> bool:

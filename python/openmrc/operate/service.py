@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,10 +16,10 @@ from openmrc.errors import ArgumentError, StateError
 from openmrc.fabric import Fabric
 from openmrc.localise import Kind, Verdict
 from openmrc.operate.alerts import Alerts
-from openmrc.operate.events import Events
+from openmrc.operate.events import MOST_CHANGED, Events, packed
 from openmrc.operate.faults import Faults
 from openmrc.operate.jobs import Jobs
-from openmrc.operate.linkmap import Map, Topology
+from openmrc.operate.linkmap import Map, Topology, differing
 from openmrc.operate.model import (
     Action,
     Change,
@@ -208,7 +208,10 @@ class Service:
         """Names faults from the reports of now, changes the map, and decides what is to be denied."""
         now, patience = time.monotonic(), self.settings.patience_s
         verdicts, evidence = await asyncio.to_thread(self.map.evaluate, self.map.collect(now, patience))
-        self._see(evidence, verdicts)
+        # Of a large fabric it takes a while, in which requests are answered.
+        changed = await asyncio.to_thread(differing, self.map.evidence, evidence)
+        self.map.adopt(evidence, changed)
+        self._see(changed, verdicts)
         opened, closed = self.faults.see(
             verdicts, time.time(), lambda link: self.map.evidence[link] is Evidence.GOOD
         )
@@ -218,16 +221,14 @@ class Service:
         await self._decide(verdicts, now)
         self._look_at_drains(now)
 
-    def _see(self, evidence: dict[str, Evidence], verdicts: Iterable[Verdict]) -> None:
+    def _see(self, changed: Collection[str], verdicts: Iterable[Verdict]) -> None:
         told = {
             link: _said(verdict)
             for verdict in verdicts
             if verdict.component is not None
             for link in self.topology.parts(verdict.component)
         }
-        changed = [link for link, found in evidence.items() if found != self.map.evidence[link]]
         for link in changed:
-            self.map.evidence[link] = evidence[link]
             self._changed(link, told.get(link, ""))
         self._publish(changed)
 
@@ -243,9 +244,11 @@ class Service:
         )
 
     def _publish(self, links: Iterable[str]) -> None:
-        rows = [[self.topology.links[link].number, self.map.byte(link)] for link in links]
-        if rows:
-            self.events.publish("map", {"links": rows})
+        changed = self.map.cells(links)
+        if len(changed) > MOST_CHANGED:
+            self.events.publish("resync", {})
+        elif changed:
+            self.events.publish("map", {"cells": packed(changed)})
 
     # --- decisions ------------------------------------------------------------------------------------------
 
@@ -420,6 +423,10 @@ class Service:
     def fabric_info(self) -> FabricInfo:
         """The links by number."""
         return self.topology.info()
+
+    def names(self, first: int, count: int) -> list[str | None]:
+        """Names of links from a number on; ``None``: there is none."""
+        return self.topology.names[first : first + count]
 
     async def link(self, what: str) -> LinkInfo:
         """A link with its history.

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from openmrc.fabric import Fabric, Specification
+from openmrc.fabric import Fabric, Path, Specification
 from openmrc.localise import Component, Kind, components_of_path, loops_of_host
 from openmrc.operate.model import JobSeen, LoopSeen, Report
 from openmrc.operate.score import Injected
@@ -30,6 +30,8 @@ SPECIFICATION = {
 PROBES = 200
 """Of each loop in a report."""
 PERIOD_S = 1.0
+MOST_HOSTS = 512
+"""Hosts that report: of a larger fabric as many, spread evenly."""
 _PATHS = 16
 """Paths in use of a host."""
 _JOBS = ("train-a", "train-b")
@@ -72,9 +74,11 @@ class Simulated:
         self._boot = f"{self._random.getrandbits(64):016x}"
         self._denied: frozenset[str] = frozenset()
         self._deny_version = 0
-        self._hosts = [f"h{number}" for number in range(fabric.hosts)]
+        self._hosts = reporting(fabric)
         self._loops = {host: list(loops_of_host(fabric, host)) for host in self._hosts}
-        self._received = [[0] * fabric.planes for _ in self._hosts]
+        self._ways: dict[int, list[tuple[Path, frozenset[Component]]]] = {}
+        """Of each host: paths to one peer, and all that they need."""
+        self._received = {host: [0] * fabric.planes for host in self._hosts}
         self._counted = time.monotonic() - PERIOD_S
         self._noise = random.Random(seed)
         self._links = sorted(
@@ -120,7 +124,7 @@ class Simulated:
 
     def _name(self, kind: Kind) -> str:
         if kind is Kind.HOST:
-            return self._random.choice(self._hosts)
+            return f"h{self._random.choice(self._hosts)}"
         if kind is Kind.SWITCH:
             return str(self._random.choice([s for s in self.fabric.switches() if s.tier]))
         return self._random.choice(self._links)
@@ -132,7 +136,7 @@ class Simulated:
         # On a busy machine a period takes longer, and more is received in it.
         elapsed, self._counted = now - self._counted, now
         lossy = {fault.component: fault.loss for fault in self.faults}
-        for number, host in enumerate(self._hosts):
+        for place, host in enumerate(self._hosts):
             loops = []
             arriving: list[list[float]] = [[] for _ in range(self.fabric.planes)]
             for loop in self._loops[host]:
@@ -144,19 +148,19 @@ class Simulated:
                 )
                 arriving[loop.plane].append(arrives)
                 loops.append(LoopSeen(plane=loop.plane, uplink=loop.uplink, sent=PROBES, lost=lost))
-            job = _JOBS[number * len(_JOBS) // len(self._hosts)]
+            job = _JOBS[place * len(_JOBS) // len(self._hosts)]
             yield Report(
-                host=host,
+                host=f"h{host}",
                 boot=self._boot,
                 sequence=self._sequence,
                 time=time.time(),
                 loops=loops,
-                alive=self._in_use(number, lossy),
+                alive=self._in_use(host, lossy),
                 deny_version=self._deny_version,
                 devices=1,
                 jobs=[job],
                 counted_s=self._counted,
-                goodput=[JobSeen(job=job, processes=1, received=self._receive(number, elapsed, arriving))],
+                goodput=[JobSeen(job=job, processes=1, received=self._receive(host, elapsed, arriving))],
             )
 
     def _receive(self, number: int, elapsed: float, arriving: list[list[float]]) -> list[int]:
@@ -177,15 +181,15 @@ class Simulated:
     def _in_use(self, number: int, lossy: dict[Component, float]) -> list[tuple[int, int]]:
         """Paths to one peer that are neither denied nor broken."""
         peer = (number + self.fabric.core.hosts_per_t0) % self.fabric.hosts
-        if peer == number:
-            return []
-        paths = self.fabric.paths(number, peer)
-        found = []
-        for place in range(0, len(paths), max(1, len(paths) // _PATHS)):
-            path = paths[place]
-            if not self._denied.intersection(path.links) and not lossy.keys() & components_of_path(path):
-                found.append((peer, path.ev))
-        return found
+        if number not in self._ways:
+            paths = [] if peer == number else self.fabric.paths(number, peer)
+            chosen = paths[:: max(1, len(paths) // _PATHS)]
+            self._ways[number] = [(path, components_of_path(path)) for path in chosen]
+        return [
+            (peer, path.ev)
+            for path, components in self._ways[number]
+            if self._denied.isdisjoint(path.links) and lossy.keys().isdisjoint(components)
+        ]
 
     async def run(self, service: Service) -> None:
         """Reports to a controller until it is cancelled."""
@@ -201,6 +205,14 @@ class Simulated:
                 if reply.deny is not None:
                     self._denied, self._deny_version = frozenset(reply.deny), reply.deny_version
             await asyncio.sleep(max(0.05, began + PERIOD_S - time.monotonic()))
+
+
+def reporting(fabric: Fabric) -> list[int]:
+    """The hosts that report: all, or of more than :data:`MOST_HOSTS` some under different T0s."""
+    if fabric.hosts <= MOST_HOSTS:
+        return list(range(fabric.hosts))
+    apart = fabric.hosts // MOST_HOSTS
+    return [number * apart + number % apart for number in range(MOST_HOSTS)]
 
 
 def fabric() -> Fabric:

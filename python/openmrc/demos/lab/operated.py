@@ -169,8 +169,10 @@ def _controlled(lab: Lab, scratch: Path, probe_rate: int, agents: int, log: Log)
         log(f"page: {address}#token={secret}")
         with contextlib.ExitStack() as stack:
             options = ("--probe-rate", probe_rate)
-            lines = [("agent", address, "--token-file", file, *options) for file in tokens]
-            running = [stack.enter_context(_process(*line)) for line in lines]
+            running = [
+                stack.enter_context(_process("agent", address, "--token-file", each, *options))
+                for each in tokens
+            ]
             yield stack.enter_context(Client(address, bearer=secret))
             for agent, complaints in running:
                 if agent.poll() is not None:

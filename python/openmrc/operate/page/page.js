@@ -3,19 +3,14 @@
 
 import { $, API, ask, clock, duration, element, json, rate } from "./tools.js";
 import { readJobs } from "./jobs.js";
-
-const EVIDENCE = ["unknown", "good", "suspect", "lossy", "broken"];
-const DECISIONS = ["none", "denied", "drained"];
-const STATES = [...EVIDENCE, "denied", "drained"];
+import { STATES, buildPanels, changeCells, readColours, setCells, zoomAll } from "./map.js";
 
 let fabric = null;
-let cells = new Uint8Array(0);
-let panels = [];
 let shown = null;
+let shownNumber = -1;
 let token = sessionStorage.getItem("openmrc-token") || "";
 let operator = false;
 let status = null;
-let stale = new Set();
 
 // --- small things ---------------------------------------------------------------------------------------------
 
@@ -28,145 +23,6 @@ function nameButton(name) {
   return element("button", name, { class: "name", type: "button", onclick: () => show(name) });
 }
 
-// --- the map --------------------------------------------------------------------------------------------------
-
-function colours() {
-  const style = getComputedStyle(document.documentElement);
-  return STATES.map((state) => {
-    const hex = style.getPropertyValue(`--${state}`).trim();
-    return [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
-  });
-}
-let palette = [];
-
-// What is decided hides what is known only where the link works: a broken one stays red.
-function stateOf(byte) {
-  const evidence = byte & 15, decision = byte >> 4;
-  return decision && evidence < 3 ? EVIDENCE.length + decision - 1 : evidence;
-}
-function describe(byte) {
-  const decision = byte >> 4;
-  return EVIDENCE[byte & 15] + (decision ? `, ${DECISIONS[decision]}` : "");
-}
-
-function buildPanels() {
-  const root = $("panels");
-  root.replaceChildren();
-  panels = [];
-  const planes = new Map();
-  for (const panel of [...fabric.panels].sort((a, b) => b.tier - a.tier)) {
-    if (!panel.rows || !panel.columns) continue;
-    if (!planes.has(panel.plane)) planes.set(panel.plane, element("div", "", { class: "plane" }, element("h3", `plane ${panel.plane}`), element("div", "", { class: "rectangles" })));
-    const canvas = element("canvas", "", { tabindex: "0", role: "img" });
-    // Columns are drawn as columns only if that is the shorter side: pictures stay wide.
-    const turned = panel.rows > panel.columns;
-    const width = turned ? panel.rows : panel.columns, height = turned ? panel.columns : panel.rows;
-    // Small rectangles have lines between their cells; of large ones a cell is a pixel.
-    const scale = width <= 64 ? 8 : 1;
-    canvas.width = width * scale;
-    canvas.height = height * scale;
-    canvas.style.aspectRatio = `${width} / ${Math.max(height, width / 12)}`;
-    const context = canvas.getContext("2d", { alpha: true });
-    const image = context.createImageData(canvas.width, canvas.height);
-    const made = { panel, canvas, context, turned, width, height, scale, image, at: 0 };
-    canvas.setAttribute("aria-label", `plane ${panel.plane}: ${panel.row_name} by ${panel.column_name}`);
-    canvas.addEventListener("pointermove", (event) => tip(made, numberAt(made, event), event));
-    canvas.addEventListener("pointerleave", () => { $("tip").hidden = true; });
-    canvas.addEventListener("click", (event) => open(made, numberAt(made, event)));
-    canvas.addEventListener("keydown", (event) => move(made, event));
-    canvas.addEventListener("focus", () => { draw(made); announce(made); });
-    canvas.addEventListener("blur", () => { draw(made); $("tip").hidden = true; });
-    panels.push(made);
-    planes.get(panel.plane).lastChild.append(element("div", "", {}, canvas, element("div", turned ? `${panel.rows} ${panel.row_name} across, ${panel.columns} ${panel.column_name}s down` : `${panel.columns} ${panel.column_name}s across, ${panel.rows} ${panel.row_name} down`, { class: "caption" })));
-  }
-  root.append(...planes.values());
-}
-
-function draw(made) {
-  const { panel, image, turned, scale, width } = made;
-  const chosen = document.activeElement === made.canvas ? made.at : -1;
-  const gap = scale > 1 ? 1 : 0;
-  for (let place = 0; place < panel.rows * panel.columns; place++) {
-    const row = Math.floor(place / panel.columns), column = place % panel.columns;
-    const [x, y] = turned ? [row, column] : [column, row];
-    const byte = cells[panel.first + place];
-    const none = byte === 255 || byte === undefined;
-    const colour = none ? [0, 0, 0] : place === chosen ? palette[stateOf(byte)].map((part) => 255 - part) : palette[stateOf(byte)];
-    for (let j = 0; j < scale - gap; j++) {
-      for (let i = 0; i < scale - gap; i++) {
-        const pixel = 4 * ((y * scale + j) * width * scale + x * scale + i);
-        image.data[pixel] = colour[0];
-        image.data[pixel + 1] = colour[1];
-        image.data[pixel + 2] = colour[2];
-        image.data[pixel + 3] = none ? 0 : 255;
-      }
-    }
-  }
-  made.context.putImageData(image, 0, 0);
-}
-
-function drawStale() {
-  if (!stale.size) return;
-  for (const made of stale) draw(made);
-  stale.clear();
-}
-function panelOf(number) {
-  return panels.find(({ panel }) => number >= panel.first && number < panel.first + panel.rows * panel.columns);
-}
-function changed(number) {
-  const made = panelOf(number);
-  if (!made) return;
-  if (!stale.size) requestAnimationFrame(drawStale);
-  stale.add(made);
-}
-
-function numberAt(made, event) {
-  const box = made.canvas.getBoundingClientRect();
-  const x = Math.min(made.width - 1, Math.floor((event.clientX - box.left) / box.width * made.width));
-  const y = Math.min(made.height - 1, Math.floor((event.clientY - box.top) / box.height * made.height));
-  const [row, column] = made.turned ? [x, y] : [y, x];
-  return row * made.panel.columns + column;
-}
-
-function tip(made, place, event) {
-  const number = made.panel.first + place, name = fabric.names[number];
-  if (!name) { $("tip").hidden = true; return; }
-  $("tip").textContent = `${name}: ${describe(cells[number])}`;
-  $("tip").hidden = false;
-  const width = $("tip").offsetWidth;
-  $("tip").style.left = `${Math.min(event.clientX + 12, innerWidth - width - 8)}px`;
-  $("tip").style.top = `${Math.min(event.clientY + 14, innerHeight - 40)}px`;
-}
-
-function open(made, place) {
-  made.at = place;
-  const name = fabric.names[made.panel.first + place];
-  if (name) show(name);
-}
-
-function announce(made) {
-  const name = fabric.names[made.panel.first + made.at];
-  if (name) {
-    const box = made.canvas.getBoundingClientRect();
-    tip(made, made.at, { clientX: box.left, clientY: box.bottom });
-    made.canvas.setAttribute("aria-label", `${name}: ${describe(cells[made.panel.first + made.at])}`);
-  }
-}
-
-function move(made, event) {
-  const { panel, turned } = made;
-  const across = turned ? panel.columns : 1, down = turned ? 1 : panel.columns;
-  const step = { ArrowRight: across, ArrowLeft: -across, ArrowDown: down, ArrowUp: -down }[event.key];
-  if (event.key === "Enter") open(made, made.at);
-  else if (step) {
-    const next = made.at + step;
-    if (next >= 0 && next < panel.rows * panel.columns) made.at = next;
-  } else return;
-  event.preventDefault();
-  draw(made);
-  announce(made);
-}
-
 // --- lists ----------------------------------------------------------------------------------------------------
 
 async function readStatus() {
@@ -176,7 +32,7 @@ async function readStatus() {
   $("simulated").hidden = !status.simulated;
   const links = status.links;
   const figures = [
-    [status.faults, "faults"], [links.good, "links good"], [links.broken + links.lossy, "bad"],
+    [status.faults, status.faults === 1 ? "fault" : "faults"], [links.good, "links good"], [links.broken + links.lossy, "bad"],
     [status.decisions.denied + status.decisions.drained, "out"],
     [`${status.hosts_heard}/${status.hosts}`, "hosts heard"],
   ];
@@ -220,12 +76,14 @@ async function readLog() {
 async function show(name) {
   const isSwitch = /^p\d+\/t\d+-\d+$/.test(name);
   shown = name;
+  shownNumber = -1;
   $("wanted").value = name;
   if (isSwitch) { showSwitch(name); return; }
   try {
     const link = await json(`link?name=${encodeURIComponent(name)}`);
     if (shown !== name) return;
     shown = link.name;
+    shownNumber = link.number;
     const out = link.decision !== "none";
     const facts = [["ends", `${link.lower}, ${link.upper}`], ["state", link.evidence]];
     if (out) facts.push(["decision", `${link.decision}${link.denied_by ? ` by ${link.denied_by}: ${link.denied_why}` : ""}`]);
@@ -354,14 +212,26 @@ document.addEventListener("keydown", (event) => {
 
 // --- live -----------------------------------------------------------------------------------------------------
 
+// Deltas that come while the map is read may be newer than what is read: they are applied to it as well.
+const reading = new Set();
+async function readMap() {
+  const deltas = [];
+  reading.add(deltas);
+  try {
+    setCells(new Uint8Array(await (await ask("map")).arrayBuffer()));
+    deltas.forEach(changeCells);
+  } finally {
+    reading.delete(deltas);
+  }
+}
+
 async function readAll() {
   const known = await json("fabric");
-  if (!fabric || fabric.name !== known.name || fabric.names.length !== known.names.length) {
+  if (!fabric || fabric.name !== known.name || fabric.cells !== known.cells) {
     fabric = known;
-    buildPanels();
+    buildPanels(fabric, show);
   }
-  cells = new Uint8Array(await (await ask("map")).arrayBuffer());
-  panels.forEach(draw);
+  await readMap();
   await Promise.all([readStatus(), readFaults(), readLog(), readJobs(show)]);
   if (shown) await show(shown);
 }
@@ -390,10 +260,9 @@ function follow() {
     if (source.readyState === EventSource.CLOSED) { source.close(); setTimeout(follow, 2000); }
   };
   source.addEventListener("map", (event) => {
-    for (const [number, byte] of JSON.parse(event.data).links) {
-      if (number < cells.length) { cells[number] = byte; changed(number); }
-      if (shown && fabric && fabric.names[number] === shown) later("link", () => show(shown));
-    }
+    const delta = JSON.parse(event.data).cells;
+    reading.forEach((deltas) => deltas.push(delta));
+    if (changeCells(delta).includes(shownNumber)) later("link", () => show(shown));
     later("status", readStatus);
   });
   source.addEventListener("fault", () => { later("faults", readFaults); later("status", readStatus); });
@@ -403,8 +272,9 @@ function follow() {
 }
 
 async function start() {
-  palette = colours();
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { palette = colours(); panels.forEach(draw); });
+  readColours();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", readColours);
+  for (const [id, factor] of [["closer", 2], ["farther", .5], ["whole", 0]]) $(id).addEventListener("click", () => zoomAll(factor));
   $("legend").replaceChildren(...STATES.map((state) => element("li", "", {}, element("i", "", { class: `state-${state}` }), state)));
   const given = /(?:^#|&)token=([^&]+)/.exec(location.hash);
   if (given) {
