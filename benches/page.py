@@ -3,12 +3,13 @@
     python benches/page.py                       the reference fabric: 131,072 hosts, 2.1 million links
     python benches/page.py --hosts 1024 --planes 4 --radix 64
 
-A controller with ``--simulate`` runs beside the browser, which draws without a GPU. An update is a link that an
-operator denies: from the request to the frame in which its cell has another colour.
+A controller with ``--simulate`` runs beside the browser, which draws without a GPU. An update is a link that
+an operator denies: from the request to the frame in which its cell has another colour.
 """
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import secrets
@@ -31,8 +32,6 @@ from openmrc.operate.linkmap import Topology
 from openmrc.operate.model import Action, Request
 
 PATIENCE_MS = 180_000
-TARGETS = {"first paint": "2 s", "update": "200 ms", "frames": "60 a second"}
-
 WAIT_FOR_CHANGE = """
 ([plane, across, down]) => new Promise((resolve) => {
     const canvas = document.querySelectorAll('.plane canvas')[plane], context = canvas.getContext('2d');
@@ -40,7 +39,8 @@ WAIT_FOR_CHANGE = """
     const colour = () => context.getImageData(...at, 1, 1).data.join();
     const before = colour();
     window.changed = new Promise((done) => {
-        const look = () => colour() === before ? requestAnimationFrame(look) : done(performance.timeOrigin + performance.now());
+        const look = () => colour() === before
+            ? requestAnimationFrame(look) : done(performance.timeOrigin + performance.now());
         requestAnimationFrame(look);
     });
     resolve();
@@ -95,8 +95,9 @@ def _first_paint(browser: Any, address: str) -> tuple[Any, float]:
         """() => new Promise((resolve) => {
             const look = () => {
                 const canvas = document.querySelector('.plane canvas');
-                const drawn = canvas && canvas.width > 1 && [...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data].some((byte) => byte);
-                if (drawn) resolve(performance.now());
+                const size = canvas ? [canvas.width, canvas.height] : [0, 0];
+                const pixels = () => canvas.getContext('2d').getImageData(0, 0, ...size).data;
+                if (size[0] > 1 && pixels().some((byte) => byte)) resolve(performance.now());
                 else requestAnimationFrame(look);
             };
             requestAnimationFrame(look);
@@ -144,7 +145,7 @@ def _frames(page: Any, seconds: float) -> list[float]:
         page.mouse.move(x + 40 * ((step % 20) - 10) / 10, y + 20 * ((step % 14) - 7) / 7)
     page.mouse.up()
     times = page.evaluate("() => { cancelAnimationFrame(window.counting); return window.frames_at; }")
-    return [after - before for before, after in zip(times, times[1:], strict=False)]
+    return [after - before for before, after in itertools.pairwise(times)]
 
 
 def measure(file: Path, starts: int, updates: int, seconds: float) -> dict[str, float]:

@@ -56,6 +56,9 @@ PICTURES = {
         for name in paper.FIGURES
     },
     "controller.png": Picture("docs/_site/page.py {out}", "controller.png", browser=True),
+    "controller-reference.png": Picture(
+        "docs/_site/page.py {out} reference", "controller-reference.png", browser=True
+    ),
 }
 BY_BENCHMARKS = {"sim-growth.png"}
 """`make bench` draws it from its own measurements."""

@@ -1,4 +1,4 @@
-"""Takes the picture of the controller's page, with simulated hosts."""
+"""Takes the pictures of the controller's page, with simulated hosts."""
 
 import subprocess
 import sys
@@ -8,11 +8,23 @@ import browser
 
 FAULTS = 2
 """That the page has to show before the picture is taken."""
+REFERENCE = """
+name: reference
+hosts: 131072
+nic: {rate: 800G}
+planes: 8
+switch: {radix: 512}
+tiers: 2
+parallel_links: 1
+"""
 
 
-def main(directory: Path) -> None:
-    """Writes ``controller.png``."""
+def main(directory: Path, size: str = "") -> None:
+    """Writes ``controller.png``, or ``controller-reference.png`` for the size ``reference``."""
     command = [sys.executable, "-m", "openmrc", "controller", "--simulate", "--port", "0", "--seed", "3"]
+    if size:
+        (directory / "reference.yaml").write_text(REFERENCE)
+        command.append(str(directory / "reference.yaml"))
     controller = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         address = controller.stdout.readline().strip()
@@ -22,11 +34,11 @@ def main(directory: Path) -> None:
             page.locator("#faults li").nth(FAULTS - 1).wait_for()
             page.locator("#faults .name").first.click()
             page.locator("#link b").wait_for()
-            page.screenshot(path=directory / "controller.png")
+            page.screenshot(path=directory / ("controller-reference.png" if size else "controller.png"))
     finally:
         controller.terminate()
         controller.wait()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

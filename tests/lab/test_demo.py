@@ -83,6 +83,21 @@ def test_data_that_wait_are_found_by_when_they_were_posted():
     assert (found.wait_ms, found.wait_before_ms) == (450, 2)
 
 
+def test_a_machine_that_was_too_busy_is_said_to_be():
+    measured, _ = recorded(steadily())
+    assert analysis.too_busy(measured) is None
+    assert analysis.as_dict(measured)["too_busy"] is None
+    # For six tenths of a second, in pieces, nobody sampled.
+    kept = [n for n in range(3000) if n < 2000 or n % 100 >= 60]
+    series = Series([measured.series.time_ns[n] for n in kept], [measured.series.rows[n] for n in kept])
+    measured.series = series
+    assert "20% of the time, once for 61 ms" in analysis.too_busy(measured)
+    # Half of what is offered arrives, with nothing broken.
+    slow, _ = recorded([500 * number for number in range(3000)])
+    assert "50% of what was offered" in analysis.too_busy(slow)
+    assert "nothing was measured" in analysis.too_busy(recorded([0])[0])
+
+
 def test_neighbours_in_the_ring_are_under_different_t0s(layout):
     for src, dst in pairs(RING):
         assert len(layout.fabric.paths(src, dst)) == 8

@@ -3,6 +3,7 @@
 import contextlib
 import math
 import re
+import signal
 import socket
 import sys
 import time
@@ -11,6 +12,7 @@ from contextlib import ExitStack
 from openmrc import _core
 from openmrc.lab.system import entered, inside, run
 from openmrc.localise import Kind, loops_of_host
+from openmrc.operate.model import Action, Request
 from openmrc.operate.probing import Probing, addresses
 from tests.helpers.commands import command
 from tests.helpers.controllers import TOKEN, agent_token, controller, operator
@@ -253,6 +255,41 @@ def test_an_agent_outside_probes_for_the_hosts_of_a_lab_and_a_lossy_link_is_name
         lab.repair(link)
         assert eventually(lambda: client.faults() == [], 60)
         assert client.status().links["good"] == links
+
+
+@needs_root
+def test_an_agent_that_stalls_or_is_killed_for_memory_accuses_nothing_and_forgets_no_decision(tmp_path):
+    """What a host without memory does to it: it is not run while its pages are read, or it is killed."""
+    hosts = [f"h{number}" for number in range(8)]
+    with running(tmp_path, "pressed", hosts=8) as lab, ExitStack() as stack:
+        tokens, state = tmp_path / "agents", tmp_path / "state"
+        tokens.write_text("".join(f"{host} {agent_token(TOKEN, host)}\n" for host in hosts))
+        tokens.chmod(0o600)
+        address, _ = stack.enter_context(controller(lab.state.directory / "fabric.yaml", tmp_path / "c.db"))
+        client = stack.enter_context(operator(address))
+        line = ("agent", address, "--token-file", tokens, "--state", state)
+        agent = stack.enter_context(command(*line))
+        links = len(lab.layout.links)
+        assert eventually(lambda: client.status().links["good"] == links, 60), client.status()
+        out = lab.layout.link("p1/t0-1:up2").name
+        assert client.act(Request(action=Action.DENY, what=out, why="a test", who="ada")).done
+        assert eventually(lambda: all(each.deny_version for each in client.hosts()), 60)
+        for stalled_s in (0.3, 1.0, 3.0, 6.5):
+            agent.process.send_signal(signal.SIGSTOP)
+            time.sleep(stalled_s)
+            agent.process.send_signal(signal.SIGCONT)
+            assert eventually(lambda: not any(each.silent for each in client.hosts()), 60)
+            time.sleep(1.5)
+            assert client.faults() == []
+        assert client.status().links["good"] == links
+        agent.kill()
+        agent.wait()
+        assert eventually(lambda: all(each.silent for each in client.hosts()), 60)
+        assert client.faults(over=True) == client.faults() == []
+        assert client.link(out).decision == "denied"
+        stack.enter_context(command(*line))
+        assert eventually(lambda: client.status().links["good"] == links, 60), client.status()
+        assert all(each.deny_version for each in client.hosts())
 
 
 @needs_root

@@ -15,7 +15,7 @@ from openmrc.fabric import Fabric
 from openmrc.operate.client import Client, RefusedError
 from openmrc.operate.events import unpacked
 from openmrc.operate.holder import has_gone, parsed
-from openmrc.operate.model import MOST_BODY, Action, Request
+from openmrc.operate.model import MOST_BODY, MOST_NAMES, Action, Request
 from tests.helpers.commands import one_line_error, run
 from tests.helpers.controllers import (
     SECRET,
@@ -394,6 +394,20 @@ def test_events_come_as_they_happen(fabric, running):
         assert kinds["decision"]["who"] == "<b>ada</b>"
         changed = unpacked(kinds["map"]["cells"])
         assert link in [client.names(number)[0] for number, _ in changed]
+
+
+def test_names_are_asked_for_in_parts(fabric, running):
+    with Client(running) as client:
+        info = client.fabric()
+        names = client.names(0, MOST_NAMES)
+        assert len(names) == info.cells
+        assert client.names(7, 3) == names[7:10]
+        assert client.names(info.cells - 1, 100) == names[-1:]
+        assert client.names(1 << 40) == []
+        assert client.link(names[5]).number == 5
+        for first, count in ((-1, 1), (0, 0), (0, MOST_NAMES + 1)):
+            with pytest.raises(RefusedError, match="query"):
+                client.names(first, count)
 
 
 def test_the_commands(fabric, running, monkeypatch, tmp_path):

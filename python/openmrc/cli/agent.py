@@ -101,10 +101,7 @@ def agent(
     require("the agent", "httpx", "prometheus_client")
     from openmrc.operate import agent as agents
     from openmrc.operate import announced
-    from openmrc.operate import metrics as exposition
     from openmrc.operate.client import Client
-    from openmrc.operate.exporter import Exporter
-    from openmrc.operate.otlp import Otlp, Sender
     from openmrc.operate.tokens import read_agent_tokens
     from openmrc.sourceroutes import SourceRoutes
 
@@ -123,6 +120,8 @@ def agent(
         raise ArgumentError(f"{token_file} has no token of {', '.join(missing[:8])}")
     receiver = None
     if otlp is not None:
+        from openmrc.operate.otlp import Otlp
+
         receiver = Otlp(otlp, "openmrc-agent", ",".join(hosts), {"openmrc.fabric": known.spec.name})
     with ExitStack() as stack:
         kept = None if state is None else state / "deny.json"
@@ -133,6 +132,9 @@ def agent(
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: running.close())
         if metrics is not None:
+            from openmrc.operate import metrics as exposition
+            from openmrc.operate.exporter import Exporter
+
             exporter = Exporter(
                 "127.0.0.1",
                 metrics,
@@ -142,6 +144,9 @@ def agent(
             stack.enter_context(exporter)
             print(f"metrics: http://127.0.0.1:{exporter.port}/metrics", flush=True)
         if receiver is not None:
+            from openmrc.operate import metrics as exposition
+            from openmrc.operate.otlp import Sender
+
             stack.enter_context(Sender(receiver, lambda: exposition.of_agent(running)))
         running.run()
 

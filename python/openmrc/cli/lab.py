@@ -469,6 +469,9 @@ def demo(
         }
         if outcome.remark:
             remarks.print(outcome.remark, markup=False)
+        for recording in (outcome.mrc, outcome.conventional):
+            if recording is not None and (busy := analysis.too_busy(recording)):
+                remarks.print(busy, style="yellow", markup=False)
         _demo.present(
             results,
             where,
@@ -503,8 +506,11 @@ def _operated(duration: float, rate: int, nic: str, out: Path | None, *, json: b
             **score.as_dict(outcome.score),
             "writes": outcome.pieces,
             "wrong_writes": outcome.wrong,
+            "too_busy": outcome.too_busy,
             "offered_bps_per_host": rate,
         }
+        if outcome.too_busy:
+            _common.console(stderr=True).print(outcome.too_busy, style="yellow", markup=False)
         _demo.present(results, where, "lab-operated", draw=None, summary=summary, json=json)
     if outcome.wrong:
         raise Error(f"{outcome.wrong} writes arrived with wrong data")

@@ -103,6 +103,8 @@ class _Seen(NamedTuple):
     """Bytes by port."""
     asked: Path | Process
     """Its socket, or the connection of a process that has announced itself."""
+    inode: int = 0
+    """Of its socket."""
 
 
 class Agent:
@@ -148,6 +150,8 @@ class Agent:
         self._failures = 0
         self._told: dict[str, Told] = {}
         self._changes = {host: Changes() for host in self.hosts}
+        self._elsewhere: dict[Path, int] = {}
+        """Sockets, with their inodes, of devices of hosts that it does not speak for, as in a lab."""
         self._ended = threading.Event()
         if state is not None and state.exists():
             self._restore(state)
@@ -204,6 +208,8 @@ class Agent:
             host = self._locator.host(each.paths)
             if host in by_host:
                 by_host[host].append(each)
+            elif host is not None and isinstance(each.asked, Path):
+                self._elsewhere[each.asked] = each.inode
         asks = {host: self._needs_ev_probes(host) for host in by_host}
         for host, found in by_host.items():
             if asks[host]:
@@ -222,11 +228,16 @@ class Agent:
 
     def _look(self) -> list[_Seen]:
         found = []
-        for path in devices():
+        paths = devices()
+        self._elsewhere = {path: self._elsewhere[path] for path in paths if path in self._elsewhere}
+        for path in paths:
             try:
+                inode = path.stat().st_ino
+                if self._elsewhere.get(path) == inode:
+                    continue
                 with Observer(path, patience_s=0.5) as observer:
                     received = [port["rx_bytes"] for port in observer.state().stats["ports"]]
-                    found.append(_Seen(path.name, observer.paths(), received, path))
+                    found.append(_Seen(path.name, observer.paths(), received, path, inode))
             except (DeviceError, OSError):
                 continue  # It is stopped, or has just been closed.
         if self.announced is not None:

@@ -22,7 +22,7 @@ from openmrc.localise import (
     loops_of_host,
 )
 from openmrc.localise.components import components_of, crossing
-from openmrc.localise.likelihood import evidence_against
+from openmrc.localise.likelihood import Model, evidence_against
 from openmrc.localise.loops import PROBERS
 from openmrc.localise.paths import PACKETS
 from openmrc.operate.model import MOST_CHANGES, Decision, Evidence, FabricInfo, HostInfo, Panel, Report
@@ -32,6 +32,8 @@ MOST_LINKS = 1 << 22
 """A map of more would take more than 2 GB: half a kilobyte each. The reference fabric has half of it."""
 _BROKEN_FROM = 0.5
 """Share lost from which a link is broken and not lossy."""
+_ENOUGH = Model().least_evidence
+"""Nats from which loops alone would name a part."""
 _LINKS = (Kind.LINK, Kind.UPWARD, Kind.DOWNWARD)
 
 
@@ -471,11 +473,11 @@ def differing(before: Known, after: Known) -> list[str]:
 
 
 def _is_refuted(verdict: Verdict, explained: Iterable[Verdict], views: Iterable[HostView]) -> bool:
-    """Whether dead paths are all that accuses a part.
+    """Whether loops cross a part that dead paths accuse, and do not accuse it enough themselves.
 
-    That is so if a loop that crosses it loses nothing, and what others lose another verdict explains. A part
-    that kills paths loses nearly everything; a few of many packets is what is left of a path that a queue
-    pair has condemned though it works, as where answers to it are lost.
+    A part that kills paths loses nearly everything; a few of many packets is what is left of a path that a
+    queue pair has condemned though it works, as where answers to it are lost. What loops lose that also
+    cross what another verdict accuses counts if all loops over the part lose.
     """
     if verdict.loss >= _BROKEN_FROM:
         return False
@@ -488,9 +490,14 @@ def _is_refuted(verdict: Verdict, explained: Iterable[Verdict], views: Iterable[
         for each in view.observations
         if first in each.components and each.components in view.loops
     ]
-    return any(not each.lost for each in loops) and not any(
-        each.lost and others.isdisjoint(each.components) for each in loops
-    )
+    own = [each for each in loops if others.isdisjoint(each.components)]
+    enough = _against(loops) >= _ENOUGH and (_against(own) >= _ENOUGH or all(each.lost for each in loops))
+    return bool(loops) and not enough
+
+
+def _against(loops: Iterable[Observation]) -> float:
+    """What loops say against what they cross, nats."""
+    return sum(evidence_against(each.sent, each.lost) for each in loops)
 
 
 def _worse(before: HostView, view: HostView) -> dict[frozenset[Component], Observation]:

@@ -2,13 +2,17 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from openmrc.operate.agent import Agent
 from openmrc.operate.model import Evidence
-from openmrc.operate.service import Service
+
+if TYPE_CHECKING:
+    # An agent has no database.
+    from openmrc.operate.service import Service
 
 _OUTCOMES = ("sent", "received", "late", "repeated", "foreign", "unsent", "unknown")
 _KINDS = ("link", "upward", "downward", "switch", "host", "group", "unknown")
@@ -51,7 +55,7 @@ def counter(name: str, help: str, label: str, values: Iterable[tuple[str, float]
     return family
 
 
-def of_controller(service: Service) -> Iterator[Metric]:
+def of_controller(service: "Service") -> Iterator[Metric]:
     """Yields the metrics of a controller."""
     status = service.status()
     yield labelled(

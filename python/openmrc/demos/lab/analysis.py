@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 from openmrc.demos.lab.recording import FaultRecord, Recording, Transport
@@ -22,6 +23,9 @@ was not running."""
 _BEFORE_NS = 500_000_000
 _MARGIN_NS = 5_000_000
 """Data posted this shortly before a fault may still meet it."""
+_MOST_AWAY, _LEAST_REACHED = 0.05, 0.9
+"""Of the time in which the sender was not run, and of what it offers while nothing is broken: beyond these
+shares an outage may be the machine's."""
 
 
 @dataclass
@@ -105,6 +109,32 @@ def _longest_wait(recording: Recording, flows: Sequence[int], begin_ns: int, end
     return max(found) / 1e6 if found else None
 
 
+def too_busy(recording: Recording) -> str | None:
+    """Why the figures of a recording mean little, in a sentence; ``None``: they do mean something.
+
+    A sender that is not run for as long as a window samples nothing meanwhile.
+    """
+    times = recording.series.time_ns
+    if len(times) < _SAMPLES:
+        return "The machine was too busy: nothing was measured."
+    gaps = [after - before for before, after in pairwise(times) if after - before > WINDOW_NS]
+    away = sum(gaps) / (times[-1] - times[0])
+    if away > _MOST_AWAY:
+        return (
+            "The machine was too busy for these figures to mean much: the sender was not run in"
+            f" {away:.0%} of the time, once for {max(gaps) / 1e6:.0f} ms."
+        )
+    whole = min((record.began_ns for record in recording.faults), default=recording.ended_ns)
+    offered = sum(flow.offered_bps for flow in recording.flows)
+    reached = recording.series.bps(range(len(recording.flows)), recording.began_ns, whole)
+    if reached is not None and reached < _LEAST_REACHED * offered:
+        return (
+            "The machine was too busy for these figures to mean much: before the first fault"
+            f" {reached / offered:.0%} of what was offered arrived."
+        )
+    return None
+
+
 def as_dict(recording: Recording) -> dict[str, Any]:
     """A recording for JSON: figures of every fault, and goodput over time."""
     began, transports = recording.began_ns, recording.transports
@@ -133,6 +163,7 @@ def as_dict(recording: Recording) -> dict[str, Any]:
         "flows": [asdict(flow) for flow in recording.flows],
         "pieces_arrived": recording.pieces,
         "pieces_wrong": recording.wrong,
+        "too_busy": too_busy(recording),
         "faults": faults,
         "goodput_gbps": goodput,
     }

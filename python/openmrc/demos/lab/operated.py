@@ -10,11 +10,12 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from openmrc.collectives.bench.spawn import ended, last_words
 from openmrc.control import Token
 from openmrc.demos.director import Fault
+from openmrc.demos.lab.analysis import too_busy
 from openmrc.demos.lab.director import LabDirector, Log
 from openmrc.demos.lab.ring import Ring
 from openmrc.demos.lab.run import demo_lab
@@ -45,33 +46,35 @@ class Outcome:
     """Writes that arrived while all of it happened."""
     wrong: int
     """Of these, with wrong data."""
+    too_busy: str | None
+    """Why the times mean little, if the machine had no time."""
 
 
-def run(
-    duration_s: float,
-    rate_bps: float,
-    log: Log,
-    *,
-    srv6: bool = False,
-    faults: Sequence[Fault] = (),
-    probe_rate: int = RATE,
-    agents: int = 1,
-) -> Outcome:
-    """Brings up lab, traffic, controller and agent, goes through the faults, and takes all of it down.
+class Operation(NamedTuple):
+    """A lab under traffic and a controller."""
+
+    lab: Lab
+    ring: Ring
+    client: Client
+
+
+@contextlib.contextmanager
+def operation(
+    rate_bps: float, log: Log, *, srv6: bool = False, probe_rate: int = RATE, agents: int = 1
+) -> Iterator[Operation]:
+    """Brings up lab, traffic, controller and agents, and takes all of it down.
 
     Args:
-        duration_s: Of all faults together; one that is named ends earlier.
         rate_bps: What each host offers.
         log: Called with each thing that happens; first of all with the page's address.
         srv6: Whether the NICs build SRv6 frames themselves.
-        faults: Those of the demo if there are none.
-        probe_rate: Probes a second of each host.
+        probe_rate: Probes a second of each host; 0: none.
         agents: Processes that the hosts share as their agents.
 
     Raises:
         PrivilegeError: without root.
         StateError: if a demo runs already.
-        DeviceError: if the controller or the agent does not start.
+        DeviceError: if the controller or an agent does not start.
         Error: if a queue pair broke.
     """
     with contextlib.ExitStack() as stack:
@@ -87,12 +90,42 @@ def run(
         director.wait_for(lambda: client.status().hosts_heard == len(RING), _START_S)
         # The first reports may come between the start of the ring and its first writes.
         director.wait_for(lambda: client.status().links["good"] > 0 and not client.faults(), _REPAIR_S)
+        yield Operation(lab, ring, client)
+
+
+def run(
+    duration_s: float,
+    rate_bps: float,
+    log: Log,
+    *,
+    srv6: bool = False,
+    faults: Sequence[Fault] = (),
+    probe_rate: int = RATE,
+    agents: int = 1,
+) -> Outcome:
+    """Goes through faults in a lab under a controller.
+
+    Args:
+        duration_s: Of all faults together; one that is named ends earlier.
+        rate_bps: What each host offers.
+        log: Called with each thing that happens; first of all with the page's address.
+        srv6: Whether the NICs build SRv6 frames themselves.
+        faults: Those of the demo if there are none.
+        probe_rate: Probes a second of each host.
+        agents: Processes that the hosts share as their agents.
+
+    Raises:
+        Error: as :func:`operation`.
+    """
+    with operation(rate_bps, log, srv6=srv6, probe_rate=probe_rate, agents=agents) as (lab, ring, client):
+        director = _Director(lab, ring, log)
         faults = faults or schedule(duration_s)
         most_s = duration_s / len(faults)
         injected = [_go_through(director, fault, most_s, client, log) for fault in faults]
         named = [*client.faults(over=True), *client.faults()]
         recording = ring.stop()
-        return Outcome(score(injected, named), recording.pieces, recording.wrong)
+        busy = too_busy(recording)
+        return Outcome(score(injected, named), recording.pieces, recording.wrong, busy)
 
 
 def component_of(lab: Lab, fault: Fault) -> Component:
