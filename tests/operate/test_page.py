@@ -167,6 +167,8 @@ def test_a_link_of_a_large_fabric_is_seen_pointed_at_and_zoomed_to(tmp_path, ope
         page = opened(f"{address}/", viewport={"width": 700, "height": 900})
         outcome = client.act(Request(action=Action.DENY, what=link, why="to see it", who="ada"))
         assert outcome.done
+        # What is above the map on a narrow page moves it.
+        page.locator("#log", has_text="to see it").wait_for()
         canvas = page.locator(".plane canvas").first
         canvas.scroll_into_view_if_needed()
         box = canvas.bounding_box()
@@ -203,6 +205,8 @@ def test_a_link_of_a_large_fabric_is_seen_pointed_at_and_zoomed_to(tmp_path, ope
         page.wait_for_selector("canvas.zoomed")
         assert eventually(lambda: purple() != before, 60)
         first = page.evaluate("document.querySelector('.plane canvas').toDataURL()")
+        canvas.scroll_into_view_if_needed()
+        box = canvas.bounding_box()
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         page.mouse.down()
         page.mouse.move(box["x"] + box["width"] / 2 + 60, box["y"] + box["height"] / 2, steps=5)
