@@ -2,15 +2,18 @@
 
 import shutil
 import time
+from contextlib import ExitStack
 
 import pytest
 
 from openmrc.fabric import Fabric
 from openmrc.operate.linkmap import Topology
 from openmrc.operate.model import Action, JobSeen, Report, Request
-from tests.helpers.controllers import BOOT, SECRET, agent, controller, operator, report_all
+from openmrc.operate.tokens import agent_token
+from tests.helpers.commands import command
+from tests.helpers.controllers import BOOT, SECRET, TOKEN, agent, controller, operator, report_all
 from tests.helpers.ends import eventually
-from tests.helpers.labs import RING, specification
+from tests.helpers.labs import RING, needs_root, running, specification
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium")
@@ -92,6 +95,29 @@ def test_the_page_names_a_cable_that_breaks_while_it_is_open(fabric, file, tmp_p
         )
         assert pixel[0] > 180
         assert pixel[1] < 100
+
+
+@needs_root
+def test_the_page_names_a_link_of_a_lab_that_is_cut_while_it_is_open(tmp_path, opened, monkeypatch):
+    hosts = [f"h{number}" for number in range(8)]
+    monkeypatch.setenv("OPENMRC_OBSERVE_DIR", str(tmp_path / "observed"))
+    tokens = tmp_path / "agents"
+    tokens.write_text("".join(f"{host} {agent_token(TOKEN, host)}\n" for host in hosts))
+    tokens.chmod(0o600)
+    with running(tmp_path, "seen", hosts=8) as lab, ExitStack() as stack:
+        address, _ = stack.enter_context(controller(lab.state.directory / "fabric.yaml", tmp_path / "c.db"))
+        stack.enter_context(command("agent", address, "--token-file", tokens))
+        page = opened(f"{address}/")
+        links = len(lab.layout.links)
+        page.locator("#figures", has_text=f"{links} links good").wait_for()
+        link = lab.layout.link("p1/t0-1:up2").name
+        lab.fail(link)
+        page.locator("#faults .name", has_text=link).wait_for()
+        page.locator("#faults .name", has_text=link).click()
+        page.locator("#link dd", has_text="broken").wait_for()
+        lab.repair(link)
+        page.locator("#faults", has_text="none").wait_for()
+        page.locator("#figures", has_text=f"{links} links good").wait_for()
 
 
 def test_two_operators_act_and_see_each_other_and_names_with_markup_stay_text(fabric, file, tmp_path, opened):
