@@ -146,6 +146,8 @@ class _Pump:
         self._source = source
         self._duration = duration
         self._stop = threading.Event()
+        # Not Thread.join with a time: interrupted by Ctrl-C, it takes the thread for ended (CPython 3.11).
+        self._ended = threading.Event()
         self.began_ns = time.monotonic_ns()
         self.finished_ns = self.began_ns
         self.files = 0
@@ -157,13 +159,14 @@ class _Pump:
 
     @property
     def running(self) -> bool:
-        return self._thread.is_alive()
+        return not self._ended.is_set()
 
     def wait(self, timeout: float) -> None:
-        self._thread.join(timeout)
+        self._ended.wait(timeout)
 
     def stop(self) -> None:
         self._stop.set()
+        self._ended.wait()
         self._thread.join()
         self._region.close()
 
@@ -178,6 +181,8 @@ class _Pump:
             self.finished_ns = time.monotonic_ns()
         except Error as error:
             self.error = str(error)
+        finally:
+            self._ended.set()
 
     def _send_file(self) -> None:
         size, block = self._source.size, self._ring.block_bytes
