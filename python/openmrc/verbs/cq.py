@@ -1,6 +1,5 @@
 """Completion queues: polling, waiting, asyncio."""
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
@@ -113,6 +112,8 @@ class CompletionQueue(Waitable, Closable):
             TimeoutError: after ``timeout`` seconds.
             ClosedError: if it is closed, before or during the call.
         """
+        import asyncio
+
         async with asyncio.timeout(timeout):
             await self._wait_async()
 

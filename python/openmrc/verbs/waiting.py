@@ -5,7 +5,6 @@ tasks of any event loop may wait at the same time. The first to wake clears the 
 others.
 """
 
-import asyncio
 import contextlib
 import os
 import select
@@ -13,6 +12,10 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
 
 _all: "weakref.WeakSet[Waitable]" = weakref.WeakSet()
 
@@ -109,6 +112,9 @@ class Waitable:
 
     async def _wait_async(self) -> None:
         """As :meth:`_wait`, for a task: the event loop keeps running."""
+        # A program without tasks does not pay for it: 1.3 MiB.
+        import asyncio
+
         loop = asyncio.get_running_loop()
         while not self._ready():
             future = loop.create_future()
@@ -120,7 +126,7 @@ class Waitable:
             finally:
                 self._remove_task(loop, future)
 
-    def _add_task(self, loop: asyncio.AbstractEventLoop, future: "asyncio.Future[None]") -> None:
+    def _add_task(self, loop: "asyncio.AbstractEventLoop", future: "asyncio.Future[None]") -> None:
         with self._lock:
             tasks = self._loops.setdefault(loop, set())
             first = not tasks
@@ -129,7 +135,7 @@ class Waitable:
         if first:
             loop.add_reader(self._fd, self._readable, loop)
 
-    def _remove_task(self, loop: asyncio.AbstractEventLoop, future: "asyncio.Future[None]") -> None:
+    def _remove_task(self, loop: "asyncio.AbstractEventLoop", future: "asyncio.Future[None]") -> None:
         with self._lock:
             tasks = self._loops[loop]
             tasks.discard(future)
@@ -141,12 +147,12 @@ class Waitable:
         if last:
             loop.remove_reader(self._fd)
 
-    def _readable(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _readable(self, loop: "asyncio.AbstractEventLoop") -> None:
         with self._lock:
             self._acknowledge()
         self._wake_tasks(loop)
 
-    def _wake_tasks(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _wake_tasks(self, loop: "asyncio.AbstractEventLoop") -> None:
         with self._lock:
             tasks = list(self._loops.get(loop, ()))
         for future in tasks:
