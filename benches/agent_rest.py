@@ -3,27 +3,26 @@
     sudo python benches/agent_rest.py            30 s, 500 probes a second of each host
 
 The lab is that of ``openmrc lab demo --operate``, with an agent for each of its eight hosts: eight hosts that
-share a machine, where one of a cluster has its own. Each agent looks at the devices of all eight.
+share a machine, where one of a cluster has its own. Each agent reads the devices of its own host.
 """
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import time
 from pathlib import Path
 
+import processes
 from faults import whole
 from openmrc.demos.lab import operated
 from openmrc.demos.lab.scene import RING
 from openmrc.errors import Error
-from openmrc.files import read_text
 from openmrc.operate.probing import RATE
 
 
-def agents() -> list[Path]:
-    """The agents' entries of /proc."""
+def agents() -> list[int]:
+    """The agents' process numbers."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
@@ -31,19 +30,8 @@ def agents() -> list[Path]:
         except OSError:
             continue
         if b"openmrc" in line and b"agent" in line:
-            found.append(entry)
+            found.append(int(entry.name))
     return found
-
-
-def busy_s(entry: Path) -> float:
-    """Processor time of a process and its threads so far, seconds."""
-    fields = read_text(entry / "stat").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def memory_mb(entry: Path) -> float:
-    """Resident memory of a process, MB."""
-    return int(read_text(entry / "status").partition("VmRSS:")[2].split()[0]) * 1024 / 1e6
 
 
 def main() -> None:
@@ -63,11 +51,11 @@ def main() -> None:
     with operated.operation(given.traffic, log, probe_rate=given.probe_rate, agents=len(RING)):
         time.sleep(5.0)
         found = agents()
-        began, before = time.monotonic(), [busy_s(each) for each in found]
+        began, before = time.monotonic(), [processes.cpu_s(pid) for pid in found]
         time.sleep(given.seconds)
         took = time.monotonic() - began
-        shares = [(busy_s(each) - since) / took for each, since in zip(found, before, strict=True)]
-        memory = [memory_mb(each) for each in found]
+        shares = [(processes.cpu_s(pid) - since) / took for pid, since in zip(found, before, strict=True)]
+        memory = [processes.memory(pid) / 1e6 for pid in found]
     result = {
         "agents": len(found),
         "of a core, %, median": 100 * statistics.median(shares),

@@ -29,6 +29,7 @@ from typing import Any
 
 import httpx
 
+import processes
 from openmrc.control import Token
 from openmrc.fabric import Fabric
 from openmrc.operate.agent import HEARTBEAT_S, MOST_WAIT_S, PERIOD_S
@@ -39,7 +40,6 @@ PATHS = 64
 """Paths in use of each agent: to two peers, over different planes and T1s."""
 LEAST_AGENTS = 97
 """Hosts under four T0s: each has peers under two others."""
-CLOCK = os.sysconf("SC_CLK_TCK")
 
 
 def specification(hosts: int) -> str:
@@ -224,13 +224,11 @@ class Controller:
 
     def cpu_s(self) -> float:
         """Processor time that it has had, seconds."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / CLOCK
+        return processes.cpu_s(self.process.pid)
 
     def memory(self) -> int:
         """Bytes that it has in memory."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) * 1024
+        return processes.memory(self.process.pid)
 
     async def ask(self, path: str) -> Any:
         """What it answers."""

@@ -34,7 +34,6 @@ MOST_S = 30.0
 class Drained:
     """A drain; times by the monotonic clock, ns."""
 
-    what: str
     began: int
     empty: int
     ended: int
@@ -69,7 +68,7 @@ def drained(lab: Lab, client: Client, switch: str) -> Drained:
     _until(lambda: all(each.state == "empty" for each in client.status().drains))
     empty, before = time.monotonic_ns(), _forwarded(lab, switch)
     time.sleep(QUIET_S)
-    found = Drained(switch, began, empty, time.monotonic_ns(), _forwarded(lab, switch) - before)
+    found = Drained(began, empty, time.monotonic_ns(), _forwarded(lab, switch) - before)
     _ask(client, Action.UNDRAIN, switch)
     _until(lambda: not client.status().drains)
     time.sleep(2 * (found.ended - began) / 1e9)

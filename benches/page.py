@@ -1,7 +1,7 @@
 """The controller's page on a large fabric, in Debian's Chromium: first paint, updates, frames while panning.
 
     python benches/page.py                       the reference fabric: 131,072 hosts, 2.1 million links
-    python benches/page.py --hosts 1024 --planes 4 --radix 64
+    python benches/page.py --fabric FABRIC.yaml
 
 A controller with ``--simulate`` runs beside the browser, which draws without a GPU. An update is a link that
 an operator denies: from the request to the frame in which its cell has another colour.
@@ -23,14 +23,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import processes
 from faults import whole
 from openmrc.errors import DeviceError, Error, UnsupportedError
 from openmrc.fabric import Fabric
-from openmrc.files import read_text, write_text
+from openmrc.files import write_text
 from openmrc.operate.client import Client
 from openmrc.operate.linkmap import Topology
 from openmrc.operate.model import Action, Request
+from openmrc.operate.simulated import reporting
 
+REFERENCE = Path(__file__).resolve().parents[1] / "examples/fabrics/reference.yaml"
 PATIENCE_MS = 180_000
 WAIT_FOR_CHANGE = """
 ([plane, across, down]) => new Promise((resolve) => {
@@ -58,8 +61,8 @@ COUNT_FRAMES = """
 
 
 @contextlib.contextmanager
-def _controller(file: Path, folder: Path) -> Iterator[tuple[str, str]]:
-    """A controller of this fabric with hosts that do not exist; its address, and the operators' token."""
+def _controller(file: Path, folder: Path) -> Iterator[tuple[str, str, int]]:
+    """A controller of this fabric with hosts that do not exist: address, operators' token, process number."""
     secret = secrets.token_hex(16)
     write_text(folder / "token", secret, permissions=0o600)
     line = [sys.executable, "-m", "openmrc", "controller", str(file), "--simulate", "--port", "0"]
@@ -70,20 +73,9 @@ def _controller(file: Path, folder: Path) -> Iterator[tuple[str, str]]:
             address = process.stdout.readline().decode().partition("#")[0].strip()
             if not address:
                 raise DeviceError("the controller did not start")
-            yield address.rstrip("/"), secret
+            yield address.rstrip("/"), secret, process.pid
         finally:
             process.terminate()
-
-
-def _memory_mb(of: str) -> float:
-    """Resident memory of the controller of a file, MB."""
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError):
-            if entry.name.isdigit() and of in (entry / "cmdline").read_bytes().decode():
-                status = read_text(entry / "status")
-                if "openmrc" in status or "python" in status:
-                    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
-    return float("nan")
 
 
 def _first_paint(browser: Any, address: str) -> tuple[Any, float]:
@@ -168,11 +160,11 @@ def measure(file: Path, starts: int, updates: int, seconds: float) -> dict[str, 
     topology = Topology(Fabric.load(file))
     with (
         tempfile.TemporaryDirectory(prefix="openmrc-page-") as folder,
-        _controller(file, Path(folder)) as (address, secret),
+        _controller(file, Path(folder)) as (address, secret, pid),
         sync_playwright() as started,
         Client(address, bearer=secret) as client,
     ):
-        while client.status().hosts_heard < min(512, topology.fabric.hosts):
+        while client.status().hosts_heard < len(reporting(topology.fabric)):
             time.sleep(0.5)
         # Chromium's own sandbox refuses root; what it opens is this controller only.
         arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
@@ -186,7 +178,7 @@ def measure(file: Path, starts: int, updates: int, seconds: float) -> dict[str, 
         page.wait_for_selector("#live.on")
         late = _updates(page, client, topology, updates)
         gaps = _frames(page, seconds)
-        memory = _memory_mb(f"controller\0{file}")
+        memory = processes.memory(pid) / 1e6
         browser.close()
     return {
         "links": len(topology.links),
@@ -205,9 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--hosts", type=whole(2, 131_072), default=131_072, help="default 131072")
-    parser.add_argument("--planes", type=whole(1, 8), default=8, help="default 8")
-    parser.add_argument("--radix", type=whole(4, 512), default=512, help="of a switch (default 512)")
+    parser.add_argument("--fabric", type=Path, default=REFERENCE, help="default: the reference fabric")
     parser.add_argument("--starts", type=whole(1, 100), default=5, help="pages that are opened (default 5)")
     parser.add_argument(
         "--updates", type=whole(1, 100), default=20, help="links that are denied (default 20)"
@@ -215,15 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=whole(1, 600), default=5, help="of panning (default 5)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="openmrc-page-") as folder:
-        file = Path(folder) / "fabric.yaml"
-        rate = f"{100 * given.planes}G"
-        write_text(
-            file,
-            f"name: reference\nhosts: {given.hosts}\nnic: {{rate: {rate}}}\nplanes: {given.planes}\n"
-            f"switch: {{radix: {given.radix}}}\ntiers: 2\nparallel_links: 1\n",
-        )
-        found = measure(file, given.starts, given.updates, given.seconds)
+    found = measure(given.fabric.resolve(), given.starts, given.updates, given.seconds)
     if given.json:
         print(json.dumps(found, indent=2))
         return

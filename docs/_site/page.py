@@ -8,23 +8,14 @@ import browser
 
 FAULTS = 2
 """That the page has to show before the picture is taken."""
-REFERENCE = """
-name: reference
-hosts: 131072
-nic: {rate: 800G}
-planes: 8
-switch: {radix: 512}
-tiers: 2
-parallel_links: 1
-"""
+REFERENCE = "examples/fabrics/reference.yaml"
 
 
 def main(directory: Path, size: str = "") -> None:
     """Writes ``controller.png``, or ``controller-reference.png`` for the size ``reference``."""
     command = [sys.executable, "-m", "openmrc", "controller", "--simulate", "--port", "0", "--seed", "3"]
     if size:
-        (directory / "reference.yaml").write_text(REFERENCE)
-        command.append(str(directory / "reference.yaml"))
+        command.append(REFERENCE)
     controller = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         address = controller.stdout.readline().strip()

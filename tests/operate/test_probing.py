@@ -356,6 +356,45 @@ def test_a_loop_that_begins_to_lose_ends_the_agents_rest(fabric, probers, tmp_pa
     assert len(controller.reports) == 2
 
 
+def test_a_device_of_another_host_is_read_once_and_again_if_its_socket_is_another(
+    fabric, tmp_path, monkeypatch
+):
+    own, other = tmp_path / "1-1.sock", tmp_path / "2-1.sock"
+    read = []
+
+    class Reader:
+        def __init__(self, path, patience_s):
+            self.path = path
+
+        def __enter__(self):
+            read.append(self.path)
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def state(self):
+            return SimpleNamespace(stats={"ports": []})
+
+        def paths(self):
+            return self.path
+
+    own.touch()
+    other.touch()
+    monkeypatch.setattr(agents, "devices", lambda: [own, other])
+    monkeypatch.setattr(agents, "Observer", Reader)
+    agent = agents.Agent(fabric, ["h0"], lambda _: Controller())
+    monkeypatch.setattr(agent._locator, "host", lambda paths: "h0" if paths == own else "h1")
+    for _ in range(3):
+        assert [each.paths for each in agent._look()] == [own]
+    assert read == [own, other, own, own]
+    # A process that has the number of one that ended; its file has an inode of its own.
+    other.rename(tmp_path / "kept")
+    other.touch()
+    agent._look()
+    assert read[-2:] == [own, other]
+
+
 def test_a_prober_refuses_what_it_cannot_do():
     options = {"rate": 10, "traffic_class": 0, "interval_ms": 100, "grace_ms": 100}
     loop = ("2001:db8::1", "5f00:0:1:e000::")

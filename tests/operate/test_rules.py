@@ -211,8 +211,8 @@ def test_the_map_counts_and_shows_what_is_known_however_it_changes(topology, fir
     for step in (first, second):
         evidence = Known({names[number]: each for number, each in step.items()})
         changed = differing(fabric_map.evidence, evidence)
-        fabric_map.adopt(evidence, changed)
-        fabric_map.cells(changed)
+        fabric_map.evidence = evidence
+        fabric_map.refresh(changed)
         shown = fabric_map.snapshot()
         for number, name in enumerate(topology.names):
             assert shown[number] == (255 if name is None else evidence[name])
@@ -224,6 +224,12 @@ def test_the_map_counts_and_shows_what_is_known_however_it_changes(topology, fir
 @given(st.lists(st.tuples(st.integers(0, MOST_LINKS - 1), st.integers(0, 255))))
 def test_cells_of_an_event_are_read_as_they_were_written(cells):
     assert unpacked(packed(cells)) == cells
+
+
+@pytest.mark.parametrize("text", ["AAA", "AAAA", "AAAAAA=", "\u00e9", "AAAA AAA=", "<b>"])
+def test_cells_that_are_none_are_a_value_error(text):
+    with pytest.raises(ValueError, match=r"padding|base64|ASCII|words"):
+        unpacked(text)
 
 
 def test_verdicts_for_the_hosts_of_a_job(fabric, topology):

@@ -11,7 +11,7 @@ from openmrc.cli import _common, _peers
 from openmrc.cli._asking import AuthorityOption, ControllerOption, client
 from openmrc.cli.controller import require
 from openmrc.cli.validate import of_fabric
-from openmrc.errors import Error
+from openmrc.errors import ConnectError, Error
 from openmrc.printable import printable
 from openmrc.units import rate, size
 
@@ -404,13 +404,19 @@ def events(
         names: dict[int, str | None] = {}
         for kind, content in asked.events():
             if kind == "map" and not json:
-                for number, byte in unpacked(content["cells"]):
+                try:
+                    cells = [
+                        (n, Evidence(byte & 15), Decision(byte >> 4))
+                        for n, byte in unpacked(content["cells"])
+                    ]
+                except (KeyError, TypeError, ValueError):
+                    raise ConnectError(f"{asked.address}: an event of the map is malformed") from None
+                for number, evidence, decision in cells:
                     if number not in names:
                         first = number - number % MOST_NAMES
                         names |= enumerate(asked.names(first, MOST_NAMES), first)
-                    decision = Decision(byte >> 4).name.lower()
-                    told = Evidence(byte & 15).name.lower() + ("" if decision == "none" else f", {decision}")
-                    _event(kind, content, f"{names[number]}: {told}", json=False)
+                    out = f", {decision.name.lower()}" if decision else ""
+                    _event(kind, content, f"{names.get(number)}: {evidence.name.lower()}{out}", json=False)
                 continue
             told = ""
             if kind == "fault":

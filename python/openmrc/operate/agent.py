@@ -103,8 +103,6 @@ class _Seen(NamedTuple):
     """Bytes by port."""
     asked: Path | Process
     """Its socket, or the connection of a process that has announced itself."""
-    inode: int = 0
-    """Of its socket."""
 
 
 class Agent:
@@ -150,8 +148,8 @@ class Agent:
         self._failures = 0
         self._told: dict[str, Told] = {}
         self._changes = {host: Changes() for host in self.hosts}
-        self._elsewhere: dict[Path, int] = {}
-        """Sockets, with their inodes, of devices of hosts that it does not speak for, as in a lab."""
+        self._elsewhere: set[tuple[Path, int]] = set()
+        """Sockets, with their inodes, of devices of other hosts: a lab has many."""
         self._ended = threading.Event()
         if state is not None and state.exists():
             self._restore(state)
@@ -208,8 +206,6 @@ class Agent:
             host = self._locator.host(each.paths)
             if host in by_host:
                 by_host[host].append(each)
-            elif host is not None and isinstance(each.asked, Path):
-                self._elsewhere[each.asked] = each.inode
         asks = {host: self._needs_ev_probes(host) for host in by_host}
         for host, found in by_host.items():
             if asks[host]:
@@ -228,18 +224,22 @@ class Agent:
 
     def _look(self) -> list[_Seen]:
         found = []
-        paths = devices()
-        self._elsewhere = {path: self._elsewhere[path] for path in paths if path in self._elsewhere}
-        for path in paths:
+        elsewhere, self._elsewhere = self._elsewhere, set()
+        for path in devices():
             try:
-                inode = path.stat().st_ino
-                if self._elsewhere.get(path) == inode:
+                socket = path, path.stat().st_ino
+                if socket in elsewhere:
+                    self._elsewhere.add(socket)
                     continue
                 with Observer(path, patience_s=0.5) as observer:
                     received = [port["rx_bytes"] for port in observer.state().stats["ports"]]
-                    found.append(_Seen(path.name, observer.paths(), received, path, inode))
+                    seen = _Seen(path.name, observer.paths(), received, path)
             except (DeviceError, OSError):
                 continue  # It is stopped, or has just been closed.
+            if self._locator.host(seen.paths) in (None, *self.hosts):
+                found.append(seen)
+            else:
+                self._elsewhere.add(socket)
         if self.announced is not None:
             for process in self.announced.look(each.key for each in found):
                 if process.paths is not None:

@@ -26,6 +26,7 @@ _MOST_ANSWER = 256 << 20
 _MOST_LINE = 16 << 20
 
 M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
 
 
 class RefusedError(Error):
@@ -94,11 +95,7 @@ class Client(Closable):
             first: The first number.
             count: How many, at most 4,096.
         """
-        answer = self._ask("GET", "names", first=str(first), count=str(count))
-        try:
-            return TypeAdapter(list[str | None]).validate_json(answer)
-        except ValidationError as error:
-            raise ConnectError(f"{self.address}: {problem(error)}") from None
+        return self._checked(TypeAdapter(list[str | None]), "names", first=str(first), count=str(count))
 
     def specification(self) -> str:
         """The fabric's file."""
@@ -168,8 +165,11 @@ class Client(Closable):
         return _parsed(kind, self._ask("GET", path, **parameters))
 
     def _list(self, kind: type[M], path: str, **parameters: str) -> list[M]:
+        return self._checked(TypeAdapter(list[kind]), path, **parameters)  # type: ignore[valid-type]
+
+    def _checked(self, adapter: TypeAdapter[T], path: str, **parameters: str) -> T:
         try:
-            return TypeAdapter(list[kind]).validate_json(self._ask("GET", path, **parameters))  # type: ignore[valid-type]
+            return adapter.validate_json(self._ask("GET", path, **parameters))
         except ValidationError as error:
             raise ConnectError(f"{self.address}: {problem(error)}") from None
 

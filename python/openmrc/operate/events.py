@@ -37,7 +37,10 @@ def unpacked(text: str) -> list[tuple[int, int]]:
     Raises:
         ValueError: if it is something else.
     """
-    return [(word >> 8, word & 0xFF) for (word,) in struct.iter_unpack("<I", base64.b64decode(text))]
+    words = base64.b64decode(text, validate=True)
+    if len(words) % 4:
+        raise ValueError(f"{len(words)} bytes are no words of four")
+    return [(word >> 8, word & 0xFF) for (word,) in struct.iter_unpack("<I", words)]
 
 
 class Events:

@@ -250,8 +250,7 @@ class Map:
         self.fabric = topology.fabric
         self.hosts: dict[str, HostView] = {}
         self.evidence = Known()
-        """Of each link, as :meth:`adopt` was given it last."""
-        self._by_evidence = Counter({Evidence.UNKNOWN: len(topology.links)})
+        """Of each link, from the last evaluation."""
         self.decision: dict[str, Decision] = {}
         """Links that are denied or drained."""
         self.path_changes: Counter[str] = Counter()
@@ -428,8 +427,8 @@ class Map:
         wanted = set(links)
         return sorted(v.report.host for v in self.heard(now, patience) if v.used & wanted)
 
-    def cells(self, links: Iterable[str]) -> list[tuple[int, int]]:
-        """Number and byte of each of these links, which have changed; :meth:`snapshot` has them from now on.
+    def refresh(self, links: Iterable[str]) -> list[tuple[int, int]]:
+        """Brings the bytes of links that have changed up to date; number and byte of each.
 
         A byte is evidence and decision, as the page has it: the decision in the upper half.
         """
@@ -445,23 +444,12 @@ class Map:
         """A byte for each number; 255 where there is no link."""
         return bytes(self._cells)
 
-    def adopt(self, evidence: Known, changed: Iterable[str]) -> None:
-        """Takes what an evaluation has found.
-
-        Args:
-            evidence: From :meth:`evaluate`.
-            changed: The links of which it says something else than before (:func:`differing`).
-        """
-        for link in changed:
-            self._by_evidence[self.evidence[link]] -= 1
-            self._by_evidence[evidence[link]] += 1
-        self.evidence = evidence
-
     def counts(self) -> tuple[dict[str, int], dict[str, int]]:
         """Links by evidence and by decision."""
-        by_decision = Counter(self.decision.values())
+        by_evidence, by_decision = Counter(self.evidence.values()), Counter(self.decision.values())
+        by_evidence[Evidence.UNKNOWN] += len(self.topology.links) - len(self.evidence)
         return (
-            {each.name.lower(): self._by_evidence[each] for each in Evidence},
+            {each.name.lower(): by_evidence[each] for each in Evidence},
             {each.name.lower(): by_decision[each] for each in Decision if each},
         )
 

@@ -210,7 +210,7 @@ class Service:
         verdicts, evidence = await asyncio.to_thread(self.map.evaluate, self.map.collect(now, patience))
         # Of a large fabric it takes a while, in which requests are answered.
         changed = await asyncio.to_thread(differing, self.map.evidence, evidence)
-        self.map.adopt(evidence, changed)
+        self.map.evidence = evidence
         self._see(changed, verdicts)
         opened, closed = self.faults.see(
             verdicts, time.time(), lambda link: self.map.evidence[link] is Evidence.GOOD
@@ -244,7 +244,7 @@ class Service:
         )
 
     def _publish(self, links: Iterable[str]) -> None:
-        changed = self.map.cells(links)
+        changed = self.map.refresh(links)
         if len(changed) > MOST_CHANGED:
             self.events.publish("resync", {})
         elif changed:

@@ -23,6 +23,7 @@ was not running."""
 _BEFORE_NS = 500_000_000
 _MARGIN_NS = 5_000_000
 """Data posted this shortly before a fault may still meet it."""
+_BUSY = "The machine was too busy for these figures to mean much: {}."
 _MOST_AWAY, _LEAST_REACHED = 0.05, 0.9
 """Of the time in which the sender was not run, and of what it offers while nothing is broken: beyond these
 shares an outage may be the machine's."""
@@ -116,22 +117,18 @@ def too_busy(recording: Recording) -> str | None:
     """
     times = recording.series.time_ns
     if len(times) < _SAMPLES:
-        return "The machine was too busy: nothing was measured."
+        return _BUSY.format("nothing was measured")
     gaps = [after - before for before, after in pairwise(times) if after - before > WINDOW_NS]
     away = sum(gaps) / (times[-1] - times[0])
     if away > _MOST_AWAY:
-        return (
-            "The machine was too busy for these figures to mean much: the sender was not run in"
-            f" {away:.0%} of the time, once for {max(gaps) / 1e6:.0f} ms."
+        return _BUSY.format(
+            f"the sender was not run in {away:.0%} of the time, once for {max(gaps) / 1e6:.0f} ms"
         )
     whole = min((record.began_ns for record in recording.faults), default=recording.ended_ns)
     offered = sum(flow.offered_bps for flow in recording.flows)
     reached = recording.series.bps(range(len(recording.flows)), recording.began_ns, whole)
     if reached is not None and reached < _LEAST_REACHED * offered:
-        return (
-            "The machine was too busy for these figures to mean much: before the first fault"
-            f" {reached / offered:.0%} of what was offered arrived."
-        )
+        return _BUSY.format(f"before the first fault {reached / offered:.0%} of what was offered arrived")
     return None
 
 
