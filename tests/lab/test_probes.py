@@ -9,6 +9,8 @@ import sys
 import time
 from contextlib import ExitStack
 
+import pytest
+
 from openmrc import _core
 from openmrc.lab.system import entered, inside, run
 from openmrc.localise import Kind, loops_of_host
@@ -227,8 +229,14 @@ def test_a_flood_makes_counts_unknown_and_nothing_broken(tmp_path):
             for frame in frames:
                 with contextlib.suppress(BlockingIOError, OSError):
                     attacker.send(frame)
-        counted.reset()
+        time.sleep(0.7)
+        sums = counted.take()
+        assert all(lost == 0 for _, lost in sums), "what the flood pushed out is unknown and not lost"
+        flooded = [sent for loop, (sent, _) in zip(counted.loops, sums, strict=True) if loop.plane == 0]
+        others = [sent for loop, (sent, _) in zip(counted.loops, sums, strict=True) if loop.plane != 0]
+        assert min(others) >= 0.9 * min(flooded), "the other ports' counts are known"
         assert counted.totals["foreign"] > 0
+        counted.reset()
         assert all(lost == 0 for _, lost in counted.until(20))
 
 
@@ -297,9 +305,15 @@ def test_a_lab_that_is_taken_down_ends_its_probers(tmp_path, caplog):
     with running(tmp_path, "gone", hosts=8) as lab:
         probes = Probing.start(lab.fabric, ["h0"], 100)
         assert eventually(lambda: probes.turn() or probes.seen("h0"), 20)
+        counted = Counted(lab, "h0")
+        time.sleep(1)
     assert eventually(lambda: probes.turn() or probes.seen("h0") == [], 20)
-    assert "does not exist any more" in caplog.text
+    assert re.search(r"interface p\d does not exist any more", caplog.text)
     probes.close()
+    time.sleep(1)
+    assert counted.prober.take(), "what was counted before is not lost"
+    with pytest.raises(OSError, match=r"interface p\d does not exist any more"):
+        counted.prober.take()
 
 
 @needs_root

@@ -64,8 +64,7 @@ impl Port {
                     let payload = encap::decapsulate(&room[..len]).map_or(&[][..], |seen| seen.payload);
                     each(payload);
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
-                // The interface is down or has been: there is nothing to read until the next call.
+                // Nothing is left; or the interface is down or has been, and nothing can be read until the next call.
                 Err(_) => return true,
             }
         }

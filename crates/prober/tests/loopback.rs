@@ -88,7 +88,7 @@ fn what_cannot_be_probed_is_refused_with_its_reason() {
     }
 }
 
-/// One test, as it counts the threads of its process.
+/// One test, as it counts the threads of its process; those of the other tests end soon.
 #[test]
 fn probes_come_back_or_are_lost_and_the_thread_ends_with_its_prober() {
     let Some(mut prober) = opened(&config(HERE, &[HERE, NOWHERE, HERE])) else { return };
@@ -121,4 +121,23 @@ fn probes_come_back_or_are_lost_and_the_thread_ends_with_its_prober() {
     assert!(kept[0].interval > 64, "{}", kept[0].interval);
     drop(prober);
     await_end();
+}
+
+#[test]
+fn what_comes_back_is_read_during_an_interval_and_not_only_at_its_end() {
+    // More probes in an interval than are read at a time, and than the kernel keeps.
+    let many = Config { rate: 40_000, interval: Duration::from_millis(500), ..config(HERE, &[HERE]) };
+    let Some(prober) = opened(&many) else { return };
+    // The counts of an interval are unknown if this process stood still for as long as the queue holds.
+    let known = |closed: &[Closed]| closed.iter().any(|interval| interval.counts[0].sent >= 5_000);
+    let counts = sum(&taken(&prober, known), 0);
+    assert_eq!(counts.received, counts.sent);
+}
+
+#[test]
+fn an_interval_may_be_longer_than_any_clock() {
+    let endless = Config { interval: Duration::MAX, grace: Duration::MAX, ..config(HERE, &[HERE]) };
+    let Some(prober) = opened(&endless) else { return };
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(prober.take().unwrap(), [], "it is not over");
 }
