@@ -7,17 +7,27 @@ import pytest
 
 from openmrc import jobs, sim
 from openmrc.errors import ArgumentError
+from openmrc.fabric import Fabric
 from openmrc.jobs.draw import draw
 from openmrc.jobs.effect import effect
-from openmrc.jobs.flows import Slowdowns
+from openmrc.jobs.flows import Flows
+from openmrc.jobs.network import of_fabric
+from openmrc.sim.scenario.network import topology_of
 from tests.helpers.commands import run as openmrc
+from tests.helpers.repository import ROOT
 
+FABRICS = ROOT / "examples" / "fabrics"
 SMALL = {"name": "small", "planes": 4, "port_lost": "slower", "reaction_s": [0.001, 0.01]}
 
 
-def of(network, gpus, switch_tbps=51.2):
+def of(network, gpus, switch_tbps=51.2, flows=None):
+    """The factors of a network, and its shape."""
     shape = network.shape(gpus, 800, switch_tbps)
-    return Slowdowns(network, shape, gpus), shape
+    return (Flows() if flows is None else flows).of(network, shape, gpus), shape
+
+
+def factor(factors, lost):
+    return factors(np.array([float(lost)]))[0]
 
 
 @pytest.mark.parametrize("lost", [1, 2, 3])
@@ -32,7 +42,7 @@ def test_a_lost_port_costs_as_much_as_with_packets(lost):
 
     found, _ = of(jobs.Network.model_validate(SMALL), 64, 3.2)
     measured = time_us(*(f"h0:p{plane}" for plane in range(lost))) / time_us()
-    assert found.factor(lost) == pytest.approx(measured, rel=0.03)
+    assert factor(found, lost) == pytest.approx(measured, rel=0.03)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -42,18 +52,19 @@ def test_a_day_is_what_it_is_with_every_state_simulated_by_itself(seed):
         {"gpus": 128, "days": 1, "switch_tbps": 3.2, "networks": [SMALL], "rates": rates, "seed": seed}
     )
     network = job.networks[0]
-    found, shape = of(network, job.gpus, 3.2)
+    flows = Flows()
+    found, shape = of(network, job.gpus, 3.2, flows)
     _, failures = draw(job, network, seed)
 
     def alone(ports):
         """Each state by itself, without what was simulated before."""
         numbers = np.rint(ports).astype(int).tolist()
-        return np.array([of(network, job.gpus, 3.2)[0].factor(number) for number in numbers])
+        return np.array([factor(of(network, job.gpus, 3.2)[0], number) for number in numbers])
 
-    kept = effect(job, network, shape, failures, seed, found.factors)
+    kept = effect(job, network, shape, failures, seed, found)
     each = effect(job, network, shape, failures, seed, alone)
     np.testing.assert_array_equal(kept.speed, each.speed)
-    assert len(kept.times) > 20 * len(found)
+    assert len(kept.times) > 20 * len(flows)
     by_ratio = effect(job, network, shape, failures, seed)
     assert (kept.speed >= by_ratio.speed - 1e-9).all()
     assert (kept.speed > by_ratio.speed).any()
@@ -61,23 +72,46 @@ def test_a_day_is_what_it_is_with_every_state_simulated_by_itself(seed):
 
 
 def test_the_last_port_is_never_taken():
-    found, _ = of(jobs.Network.model_validate(SMALL | {"planes": 2}), 512)
-    assert found.factor(2) == found.factor(1) > 1.5
-    assert found.factor(0) == 1
-    assert len(found) == 2
+    flows = Flows()
+    found, _ = of(jobs.Network.model_validate(SMALL | {"planes": 2}), 512, flows=flows)
+    assert factor(found, 2) == factor(found, 1) > 1.5
+    assert factor(found, 0) == 1
+    assert len(flows) == 2
 
 
-def test_the_command_says_what_goes_together():
+@pytest.mark.parametrize(("name", "gpus", "hosts"), [("pods", 30, 32), ("oversubscribed", 500, 504)])
+def test_a_fabric_of_ones_own_is_simulated_with_its_own_links(name, gpus, hosts):
+    fabric = Fabric.load(FABRICS / f"{name}.yaml")
+    network = of_fabric(jobs.PRESETS["mrc"], fabric)
+    found, _ = of(network, gpus, flows=Flows(fabric))
+
+    def time_us(*targets):
+        # The same fabric with whole T0s for so many hosts.
+        scenario = {
+            "topology": topology_of(Fabric.load(FABRICS / f"{name}.yaml", hosts=hosts)),
+            "engine": "flow",
+            "traffic": [{"kind": "permutation", "bytes": 64 << 20}],
+            "faults": [{"kind": "down", "at_us": 0, "targets": targets}] if targets else [],
+        }
+        return sim.run(sim.Scenario.model_validate(scenario)).summary().last_us
+
+    assert factor(found, 1) == pytest.approx(time_us("h0:p0") / time_us(), rel=1e-9)
+    with pytest.raises(ArgumentError, match="only counted"):
+        of(network, gpus)
+
+
+def test_the_command_takes_flows_with_all_that_it_compares():
     wanted = ("--gpus", "1024", "--days", "2", "--networks", "mrc", "--seeds", "1", "--json")
     plain, flows = (json.loads(openmrc("job", *wanted, *more).stdout) for more in ((), ("--flows",)))
     assert flows["networks"][0]["effective"]["mean"] > plain["networks"][0]["effective"]["mean"]
-    for more in (("--what-if",), ("--sensitivity",), ("--fabric", "x.yaml")):
-        refused = openmrc("job", "--flows", *more)
-        assert refused.returncode == 2
-        assert "--flows goes without" in refused.stderr
-    parts = jobs.network.Parts(
-        nics=8, tiers=1, radix=8, nics_per_t0=8, uplinks_per_t0=0, upper_links=0, uppers=0
+    plain, flows = (
+        json.loads(openmrc("job", *wanted, "--what-if", "--sensitivity", *more).stdout)
+        for more in ((), ("--flows",))
     )
-    own = jobs.PRESETS["mrc"].model_copy(update={"parts": parts})
-    with pytest.raises(ArgumentError, match="only counted"):
-        of(own, 8)
+    for kind in ("what_if", "sensitivity"):
+        assert plain[kind].keys() == flows[kind].keys()
+        for text, [network] in plain[kind].items():
+            assert flows[kind][text][0]["effective"]["mean"] > network["effective"]["mean"], text
+    own = ("--fabric", str(FABRICS / "pods.yaml"), "--days", "300", *wanted[4:])
+    plain, flows = (json.loads(openmrc("job", *own, *more).stdout) for more in ((), ("--flows",)))
+    assert flows["networks"][0]["effective"]["mean"] > plain["networks"][0]["effective"]["mean"]

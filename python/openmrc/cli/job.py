@@ -96,16 +96,15 @@ def job(
             "--failures: a log has no rates and one network: it goes without --sensitivity, --what-if and"
             " --write-failures"
         )
-    if flows and (fabric or sensitivity or what_if):
-        raise ArgumentError("--flows goes without --fabric, --sensitivity and --what-if")
     built = _built(fabric) if fabric else None
     described = _described(file, gpus, days, networks, built)
     log = jobs.read_log(failures) if failures else None
+    simulated = jobs.Flows(built) if flows else None
     with progress("runs") as advance:
-        study = jobs.study(described, seeds, advance, log, flows=flows)
+        study = jobs.study(described, seeds, advance, log, flows=simulated)
     with progress("changed jobs") as advance:
-        rates = jobs.compare(jobs.sensitivity(described), seeds, advance) if sensitivity else {}
-        changes = jobs.compare(jobs.what_if(described), seeds, advance) if what_if else {}
+        rates = jobs.compare(jobs.sensitivity(described), seeds, advance, simulated) if sensitivity else {}
+        changes = jobs.compare(jobs.what_if(described), seeds, advance, simulated) if what_if else {}
     if json:
         _common.print_json(
             study.to_dict()

@@ -11,6 +11,7 @@ from openmrc.jobs.network import PRESETS, Network, Shape
 
 if TYPE_CHECKING:
     from openmrc.jobs.effect import Cause as Cause
+    from openmrc.jobs.flows import Flows as Flows
     from openmrc.jobs.log import Log as Log
     from openmrc.jobs.log import read_log as read_log
     from openmrc.jobs.log import write_log as write_log
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from openmrc.jobs.studies import what_if as what_if
 
 _DRAWING = (
-    *("Cause", "Log", "Loss", "Outcome", "Study", "Summary"),
+    *("Cause", "Flows", "Log", "Loss", "Outcome", "Study", "Summary"),
     *("compare", "read_log", "run", "sensitivity", "study", "table", "what_if", "write_log"),
 )
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from openmrc.errors import ArgumentError
 from openmrc.jobs.effect import Cause
-from openmrc.jobs.flows import Slowdowns
+from openmrc.jobs.flows import Flows
 from openmrc.jobs.job import Job
 from openmrc.jobs.log import Log, read_log, write_log
 from openmrc.jobs.network import Network, Shape
@@ -212,7 +212,7 @@ def study(
     progress: Progress | None = None,
     log: Log | None = None,
     *,
-    flows: bool = False,
+    flows: Flows | None = None,
 ) -> Study:
     """Draws the failures of a job and adds up what they cost, on each of its networks.
 
@@ -221,8 +221,8 @@ def study(
         seeds: How many times, with the job's seed and the following ones. Every network has the same ones.
         progress: Told after every run.
         log: Failures in place of drawn ones: of networks with the parts that it names.
-        flows: Whether how much longer messages take is simulated at flow level, at the job's full size, for
-            each number of lost ports that occurs; otherwise it is the ratio of bandwidth.
+        flows: Simulates at flow level, at the job's full size, how much longer messages take, for each number
+            of lost ports that occurs; without it that is the ratio of bandwidth.
     """
     numbers = range(job.seed, job.seed + seeds)
     total = seeds * len(job.networks)
@@ -230,7 +230,7 @@ def study(
     for place, network in enumerate(job.networks):
         outcomes = []
         shape = network.shape(job.gpus, job.nic_gbps, job.switch_tbps)
-        factors = Slowdowns(network, shape, job.gpus).factors if flows else None
+        factors = flows.of(network, shape, job.gpus) if flows is not None else None
         for seed in numbers:
             outcomes.append(run(job, network, seed, log, factors))
             if progress:
@@ -289,12 +289,14 @@ def what_if(job: Job) -> list[Change]:
     return made
 
 
-def compare(changes: Sequence[Change], seeds: int, progress: Progress | None = None) -> Mapping[str, Study]:
+def compare(
+    changes: Sequence[Change], seeds: int, progress: Progress | None = None, flows: Flows | None = None
+) -> Mapping[str, Study]:
     """The studies of changed jobs, by what is changed. What cannot be built is left out."""
     found = {}
     for done, (text, job) in enumerate(changes):
         try:
-            found[text] = study(job, seeds)
+            found[text] = study(job, seeds, flows=flows)
         except ArgumentError:
             continue
         finally:
