@@ -16,6 +16,10 @@ fn feedback(units: u32, penalty: u8, restore: bool) -> Feedback {
     Feedback { rcvd_bytes: units, rtt: None, ecn: false, penalty, restore, delay: None }
 }
 
+fn model() -> PathModel {
+    PathModel::new(Span::from_micros(12), true)
+}
+
 fn fill(flow: &mut Flow) {
     while flow.is_open() {
         flow.count_sent(MTU, false);
@@ -188,4 +192,183 @@ fn a_counter_that_goes_back_takes_nothing_off() {
     let in_flight = flow.in_flight();
     flow.on_sack(Time(2), &feedback(400, 0, false));
     assert_eq!(flow.in_flight(), in_flight);
+}
+
+#[test]
+fn the_window_has_room_for_a_whole_packet_or_for_its_first_byte() {
+    // Bytes in flight under a window of two packets; whether one more may leave under each rule.
+    for (in_flight, whole, first_byte) in
+        [(MTU, true, true), (MTU + 1, false, true), (2 * MTU - 1, false, true), (2 * MTU, false, false)]
+    {
+        for (can_send, expected) in [(CanSend::Mtu, whole), (CanSend::Any, first_byte)] {
+            let options = RequestorOptions { can_send, ..RequestorOptions::default() };
+            let mut flow = Flow::new(&CcProfile::FixedWindow(2 * u64::from(MTU)), MTU, &options);
+            flow.count_sent(in_flight, false);
+            assert_eq!(flow.is_open(), expected, "{in_flight} {can_send:?}");
+        }
+    }
+}
+
+#[test]
+fn feedback_is_wanted_where_the_window_is_full_or_small() {
+    for (window, in_flight, wanted) in [
+        (16 * 1024, 0, false),
+        (16 * 1024 - 1, 0, true),
+        (100_000, 100_000 - MTU, false),
+        (100_000, 100_000 - MTU + 1, true),
+    ] {
+        let mut flow = flow(window);
+        flow.count_sent(in_flight, false);
+        assert_eq!(flow.wants_feedback(), wanted, "{in_flight} of {window}");
+    }
+}
+
+#[test]
+fn feedback_does_not_shorten_the_wait_after_a_refusal() {
+    for mut flow in [flow(200_000), nscc()] {
+        flow.count_sent(MTU, false);
+        flow.on_refusal(MTU, None, Time(100));
+        flow.apply(Time(5), &feedback(0, 0, false), &model());
+        assert_eq!(flow.resends_at(), Time(100));
+        assert!(flow.allows(Time(5), false), "new packets do not wait");
+    }
+}
+
+#[test]
+fn a_counter_moves_forwards_by_less_than_half_of_its_range() {
+    for (units, left) in [((1 << 23) - 1, 0), (1 << 23, 10 * 256), (0xFF_FFFF, 10 * 256)] {
+        let mut flow = flow(1_000_000);
+        flow.count_sent(10 * 256, false);
+        flow.on_sack(Time(1), &feedback(units, 0, false));
+        assert_eq!(flow.in_flight(), left, "{units:#x}");
+    }
+}
+
+#[test]
+fn a_packet_taken_for_lost_that_arrives_is_taken_off_once() {
+    let mut flow = flow(1_000_000);
+    flow.count_sent(3 * MTU, false);
+    let mtu = i64::from(MTU);
+    flow.on_loss(Time(1), MTU);
+    assert_eq!(flow.in_flight(), 2 * mtu);
+    flow.on_spurious_loss(MTU);
+    assert_eq!(flow.in_flight(), 3 * mtu);
+    flow.on_sack(Time(2), &feedback((3 * MTU).div_ceil(256), 0, false));
+    assert!((-255..=0).contains(&flow.in_flight()), "{}", flow.in_flight());
+}
+
+#[test]
+fn each_controller_has_its_own_price_for_a_packet_that_a_switch_drops() {
+    let swift = super::super::SwiftParams::for_network(100_000_000_000, Span::from_micros(12), MTU);
+    let nscc = CcProfile::nscc(100_000_000_000, Span::from_micros(12), 4096, true);
+    for (profile, window) in [
+        (nscc, 225_000 - u64::from(MTU)),
+        (CcProfile::FixedWindow(200_000), 200_000 - u64::from(MTU) / 2),
+        (CcProfile::Swift(swift), 225_000 / 2),
+    ] {
+        let mut flow = Flow::new(&profile, MTU, &RequestorOptions::default());
+        flow.count_sent(3 * MTU, false);
+        flow.on_drop(Time(Span::from_millis(1).0), MTU);
+        assert_eq!((flow.window(), flow.in_flight()), (window, 2 * i64::from(MTU)), "{profile:?}");
+    }
+}
+
+#[test]
+fn a_full_receive_buffer_takes_its_packets_off_the_window_until_the_receiver_has_room() {
+    let mut flow = flow(200_000);
+    flow.count_sent(3 * MTU, false);
+    for dropped in 1..=2 {
+        flow.on_overflow(MTU);
+        assert!(flow.is_pressed());
+        assert_eq!(flow.window(), 200_000 - dropped * u64::from(MTU));
+        assert_eq!(flow.in_flight(), (3 - dropped as i64) * i64::from(MTU));
+    }
+    flow.on_sack(Time(1), &feedback(0, 0, true));
+    assert_eq!((flow.window(), flow.is_pressed()), (200_000, false));
+    flow.on_overflow(300_000);
+    assert_eq!(flow.window(), u64::from(MTU));
+}
+
+#[test]
+fn a_probe_that_passed_the_queues_lowers_the_largest_window() {
+    let mut flow = nscc();
+    flow.on_rtt(Span::from_micros(6));
+    let late = Feedback { rtt: Some(Span::from_micros(12)), ..feedback(0, 0, false) };
+    flow.apply(Time(1), &late, &model());
+    assert_eq!(flow.window(), 225_000 / 2);
+}
+
+#[test]
+fn after_a_checkpoint_the_parameters_are_those_of_the_profile() {
+    let mut flow = nscc();
+    let mut largest = |flow: &mut Flow| {
+        flow.window.controller.set_window(1e9);
+        flow.window()
+    };
+    assert_eq!(largest(&mut flow), 225_000);
+    flow.rejoin(&CcProfile::nscc(200_000_000_000, Span::from_micros(12), 4096, true));
+    assert_eq!(largest(&mut flow), 450_000);
+}
+
+#[test]
+fn packets_are_spaced_where_less_than_half_a_packet_is_in_flight_and_less_than_two_fit_the_window() {
+    for (in_flight, window, spaced) in [
+        (MTU / 2 - 1, 2 * MTU - 1, true),
+        (MTU / 2, 2 * MTU - 1, false),
+        (MTU / 2 - 1, 2 * MTU, false),
+        (0, MTU, true),
+        (MTU, MTU, false),
+        (0, 10 * MTU, false),
+    ] {
+        let mut flow = nscc();
+        flow.window.controller.set_window(window.into());
+        flow.count_sent(in_flight, false);
+        flow.space_out(Time(1), Span::from_micros(12), &model());
+        assert_eq!(flow.spaced_until().is_some(), spaced, "{in_flight} of {window}");
+    }
+}
+
+#[test]
+fn a_delivered_packet_ends_the_spacing_if_it_is_in_time_or_the_receiver_lets_this_sender_grow() {
+    let model = model();
+    let (now, late) = (Time(Span::from_millis(1).0), model.target_qdelay.times(2));
+    for (delay, penalty, ends) in
+        [(late, 0, true), (late, 1, true), (late, 2, false), (late, 127, false), (Span::ZERO, 127, true)]
+    {
+        let mut flow = nscc();
+        flow.count_sent(MTU, false);
+        flow.on_trim(Time(1), MTU, true, None);
+        flow.space_out(Time(1), model.base_rtt, &model);
+        let before = flow.spaced_until().expect("the smallest window was trimmed");
+        flow.count_sent(MTU, true);
+        flow.apply(now, &Feedback { delay: Some(delay), ..feedback(17, penalty, false) }, &model);
+        assert_eq!(flow.spaced_until().is_none(), ends, "{delay:?} {penalty}");
+        if ends {
+            assert_eq!(flow.resends_at(), now, "nothing waits for a turn that is no more");
+        } else {
+            assert!(flow.resends_at() > now && now > before);
+            assert_eq!(flow.window(), u64::from(MTU));
+        }
+    }
+}
+
+#[test]
+fn what_is_sent_after_all_was_delivered_is_not_spaced_for_the_incast_before() {
+    let model = model();
+    let longest = |drained: bool| {
+        let mut flow = nscc();
+        let trimmed = (1..100).map(|round| {
+            if drained {
+                flow.on_drained();
+            }
+            flow.count_sent(MTU, false);
+            flow.on_trim(Time(round), MTU, true, None);
+            flow.space_out(Time(round), model.base_rtt, &model);
+            flow.resends_at().since(Time(round))
+        });
+        trimmed.max().unwrap()
+    };
+    // A gap of 8 base RTTs at most, and of 20 in a long incast, each with half of it more or less.
+    assert!((model.base_rtt.times(8)..=model.base_rtt.times(12)).contains(&longest(true)));
+    assert!((model.base_rtt.times(20)..=model.base_rtt.times(30)).contains(&longest(false)));
 }

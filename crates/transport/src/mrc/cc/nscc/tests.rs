@@ -49,31 +49,117 @@ impl Sender {
 }
 
 #[test]
-fn the_reference_network_has_the_published_gains() {
-    let p = params();
-    assert_eq!(p.max_wnd, 225_000);
-    assert_eq!(p.target_qdelay, Span::from_micros(9));
-    assert!((p.fi - 5.0 * f64::from(p.mtu)).abs() < 1e-6);
-    assert!((p.alpha * 9e6 - 4.0 * 0.75 * f64::from(p.mtu)).abs() < 1e-6);
-    assert!((p.eta - 0.15 * f64::from(p.mtu)).abs() < 1e-6);
-    let untrimmed = NsccParams::for_network(100_000_000_000, Span::from_micros(12), 4096, false);
-    assert_eq!(untrimmed.qa_threshold, Span::from_micros(48));
+fn the_gains_follow_the_network() {
+    // Link rate in Gb/s, base RTT in us, trimming; bandwidth-delay product as a share of that of the reference network,
+    // target delay in us.
+    for (gbps, rtt, trimming, share, target) in [
+        (100, 12, true, 1.0, 9),
+        (100, 12, false, 1.0, 12),
+        (400, 24, true, 8.0, 18),
+        (50, 6, false, 0.25, 6),
+        (25, 48, true, 1.0, 36),
+    ] {
+        let p = NsccParams::for_network(gbps * 1_000_000_000, Span::from_micros(rtt), 4096, trimming);
+        let is_near = |found: f64, expected: f64| {
+            assert!((found / expected - 1.0).abs() < 1e-9, "{gbps} Gb/s, {rtt} us: {found}, {expected}");
+        };
+        let (mtu, target_ps) = (f64::from(MTU), target as f64 * 1e6);
+        is_near(p.alpha, 4.0 * share * (target as f64 / 12.0) * mtu / target_ps);
+        is_near(p.fi, 5.0 * mtu * share);
+        is_near(p.eta, 0.15 * mtu * share);
+        is_near(p.fi_scale, 0.25 * share);
+        assert!(p.max_wnd.abs_diff((225_000.0 * share) as u64) <= 1, "{}", p.max_wnd);
+        assert_eq!((p.mtu, p.target_qdelay), (MTU, Span::from_micros(target)));
+        assert_eq!((p.adjust_period, p.adjust_bytes), (Span::from_micros(rtt), 8 * MTU));
+        let threshold = if trimming { Span(u64::MAX) } else { Span::from_micros(4 * target) };
+        assert_eq!(p.qa_threshold, threshold);
+    }
 }
 
 #[test]
 fn a_delay_of_twice_the_target_takes_two_fifths_of_the_window() {
     let mut cc = reference();
     cc.set_window(100_000.0);
-    cc.avg_delay = 18e6;
-    cc.multiplicative_decrease(Time(100 * US));
+    let mut decreased = |at: Time, average_us: u64| {
+        cc.avg_delay = (average_us * US) as f64;
+        cc.multiplicative_decrease(at);
+        cc.window()
+    };
+    assert_eq!(decreased(Time(99 * US), 9), 100_000.0, "the target is not above the target");
     // 1 - 0.8 x (18 - 9) / 18.
-    assert!((cc.window() - 60_000.0).abs() < 1e-6, "{}", cc.window());
+    assert_eq!(decreased(Time(100 * US), 18).round(), 60_000.0);
     // At most one half at once, and one decrease in a round trip.
-    cc.avg_delay = 900e6;
-    cc.multiplicative_decrease(Time(101 * US));
-    assert!((cc.window() - 60_000.0).abs() < 1e-6, "{}", cc.window());
-    cc.multiplicative_decrease(Time(113 * US));
-    assert!((cc.window() - 30_000.0).abs() < 1e-6, "{}", cc.window());
+    assert_eq!(decreased(Time(101 * US), 900).round(), 60_000.0);
+    assert_eq!(decreased(Time(112 * US), 900).round(), 60_000.0);
+    assert_eq!(decreased(Time(112 * US + 1), 900).round(), 30_000.0);
+}
+
+#[test]
+fn a_sample_moves_the_average_delay_by_an_eightieth_of_the_way() {
+    let mut cc = reference();
+    let mut expected = 0.0;
+    for (i, delay_us) in [4u64, 8, 0, 2, 8].into_iter().enumerate() {
+        cc.on_sack(Time(i as u64 * US), &ack(0, 12.0 + delay_us as f64, false));
+        expected = expected * 79.0 / 80.0 + (delay_us * US) as f64 / 80.0;
+        assert!((cc.avg_delay - expected).abs() < 1.0, "{} {expected}", cc.avg_delay);
+    }
+}
+
+#[test]
+fn an_unmarked_sample_above_the_target_enters_the_average_as_a_quarter_of_the_base_rtt() {
+    let target = 9 * US;
+    for (delay, ecn, entered) in [
+        (0, false, 0),
+        (3 * US, false, 3 * US),
+        (target, false, target),
+        (target + 1, false, 3 * US),
+        (18 * US, false, 3 * US),
+        (target + 1, true, target + 1),
+        (18 * US, true, 18 * US),
+    ] {
+        let mut cc = reference();
+        cc.on_sack(Time(US), &Ack { rtt: Some(Span(12 * US + delay)), ..ack(0, 0.0, ecn) });
+        assert!((cc.avg_delay * 80.0 - entered as f64).abs() < 1e-3, "{delay} {ecn}: {}", cc.avg_delay);
+    }
+}
+
+#[test]
+fn an_acknowledgement_earns_an_increase_for_its_share_of_a_window() {
+    // Bytes still in flight after 20,000 were acknowledged; bytes that count where the window is 50,000.
+    for (in_flight, counted) in [(80_000, 10_000.0), (30_000, 20_000.0), (0, 20_000.0), (-200, 20_000.0)] {
+        // Delay and mark; packets that a window of such bytes would be increased by.
+        for (delay, ecn, packets) in [
+            (3 * US, false, 4.0 * 0.75 * 6.0 / 9.0),
+            (9 * US - 9, false, 4.0 * 0.75 * 1e-6),
+            (9 * US, false, 5.0),
+            (18 * US, false, 5.0),
+            (3 * US, true, 0.0),
+            (18 * US, true, 0.0),
+        ] {
+            let mut cc = reference();
+            cc.set_window(50_000.0);
+            // Nothing that is earned is applied yet.
+            cc.adjusted_at = Time(100 * US);
+            let rtt = Some(Span(12 * US + delay));
+            cc.on_sack(Time(101 * US), &Ack { in_flight, rtt, ..ack(20_000, 0.0, ecn) });
+            let expected = counted * packets * f64::from(MTU);
+            assert!((cc.inc_bytes - expected).abs() <= expected * 1e-9, "{delay} {ecn}: {}", cc.inc_bytes);
+            assert_eq!(cc.window(), 50_000.0);
+        }
+    }
+}
+
+#[test]
+fn what_was_earned_and_not_applied_shrinks_with_the_window() {
+    let mut cc = reference();
+    cc.set_window(100_000.0);
+    cc.inc_bytes = 8_000.0;
+    for (window, left) in [(30_000.0, 2_400.0), (30_000.0, 2_400.0), (60_000.0, 2_400.0), (15_000.0, 600.0)] {
+        cc.set_window(window);
+        assert_eq!((cc.window(), cc.inc_bytes.round()), (window, left));
+    }
+    cc.on_loss(Time(US), 5_000, 10_000);
+    assert_eq!((cc.window(), cc.inc_bytes.round()), (10_000.0, 400.0));
 }
 
 #[test]
@@ -86,6 +172,16 @@ fn fast_increase_begins_after_a_window_without_delay_and_adds_a_quarter_of_what_
     assert!(!cc.fast_increase(4_000, Span(2 * US), Penalty::None), "a delay ends it");
     assert!(!cc.fast_increase(4_000, Span::ZERO, Penalty::None));
     assert!((cc.window() - 51_000.0).abs() < 1e-6, "{}", cc.window());
+}
+
+#[test]
+fn a_delay_of_a_twelfth_of_the_base_rtt_counts_as_none() {
+    for (delay, goes_on) in [(Span(US), true), (Span(US + 1), false)] {
+        let mut cc = reference();
+        cc.set_window(50_000.0);
+        assert!(cc.fast_increase(50_001, Span::ZERO, Penalty::None));
+        assert_eq!(cc.fast_increase(4_000, delay, Penalty::None), goes_on);
+    }
 }
 
 #[test]
@@ -189,6 +285,36 @@ fn the_gate_of_quick_adapt_does_not_fall_with_the_base_rtt() {
 }
 
 #[test]
+fn without_trimming_a_delay_above_the_threshold_triggers_quick_adapt() {
+    for (delay, window) in [(48 * US, 225_000.0), (48 * US + 1, 10_000.0)] {
+        let params = NsccParams::for_network(100_000_000_000, Span::from_micros(12), 4096, false);
+        let mut cc = Nscc::new(&Arc::new(params));
+        cc.on_sack(Time(US), &ack(0, 12.0, false));
+        cc.on_sack(Time(30 * US), &Ack { rtt: Some(Span(12 * US + delay)), ..ack(10_000, 0.0, false) });
+        assert_eq!(cc.window(), window);
+    }
+}
+
+#[test]
+fn with_nothing_in_flight_quick_adapt_ignores_nothing_more() {
+    for (is_idle, window) in [(false, 10_240), (true, 10_240 - u64::from(MTU))] {
+        let mut sender = Sender::new();
+        sender.send(100_000);
+        // Sent again, and the first time was not lost: twice in flight, and once in the responder's counter.
+        sender.flow.on_sent(Time::ZERO, 100_000, true, &model());
+        sender.flow.on_trim(Time(12 * US), MTU, false, None);
+        sender.sack(15, 40, 20.0, 0, false);
+        sender.flow.on_trim(Time(34 * US), MTU, false, None);
+        assert_eq!(sender.flow.window(), 10_240);
+        if is_idle {
+            sender.flow.on_idle(Time(40 * US));
+        }
+        sender.flow.on_trim(Time(41 * US), MTU, false, None);
+        assert_eq!(sender.flow.window(), window);
+    }
+}
+
+#[test]
 fn quick_adapt_never_raises_the_window() {
     let mut cc = reference();
     cc.on_trim(Time(US), MTU, 100_000);
@@ -230,6 +356,10 @@ fn a_shorter_round_trip_lowers_the_largest_window_in_proportion() {
     cc.on_rtt(Span::from_micros(30));
     cc.on_sack(Time(20 * US), &ack(1_000, 9.0, false));
     assert!((cc.window() - 168_750.0).abs() < 1.0);
+    cc.set_window(100_000.0);
+    cc.on_rtt(Span::from_micros(3));
+    cc.set_window(100_000.0);
+    assert!((cc.window() - 56_250.0).abs() < 1.0, "no larger one is restored");
     cc.on_rtt(Span::ZERO);
     assert!(cc.max_wnd() >= f64::from(cc.params.mtu));
 }
