@@ -301,7 +301,7 @@ fn a_probe_that_passed_the_queues_lowers_the_largest_window() {
 #[test]
 fn after_a_checkpoint_the_parameters_are_those_of_the_profile() {
     let mut flow = nscc();
-    let mut largest = |flow: &mut Flow| {
+    let largest = |flow: &mut Flow| {
         flow.window.controller.set_window(1e9);
         flow.window()
     };
