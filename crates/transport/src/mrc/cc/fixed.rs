@@ -33,7 +33,7 @@ impl Congestion for FixedWindow {
     }
 
     fn on_sack(&mut self, _now: Time, ack: &Ack) {
-        if ack.penalty != Penalty::Pressing && self.window < self.largest {
+        if ack.penalty != Penalty::Pressing {
             let grown = self.window + f64::from(self.mtu) * f64::from(ack.newly) / self.window;
             self.window = grown.min(self.largest);
         }
