@@ -115,7 +115,7 @@ impl UsidAddress {
     #[inline]
     pub const fn len(self) -> usize {
         let mut len = 0;
-        while len < MAX && self.get(len) != 0 {
+        while self.get(len) != 0 {
             len += 1;
         }
         len
