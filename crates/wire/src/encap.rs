@@ -167,7 +167,6 @@ pub struct Decapsulated<'a> {
 pub const fn join_ecn(outer: Ecn, inner: Ecn) -> Option<Ecn> {
     Some(match (inner, outer) {
         (Ecn::NotEct, Ecn::Ce) => return None,
-        (Ecn::NotEct, _) => Ecn::NotEct,
         (_, Ecn::Ce) => Ecn::Ce,
         (Ecn::Ect0, Ecn::Ect1) => Ecn::Ect1,
         _ => inner,
