@@ -460,5 +460,7 @@ mod tests {
         let mapped = IcrcSeed::between(a.to_ipv6_mapped().into(), b.into()).unwrap();
         assert_eq!(mapped.of_datagram(1, 2, &[0; 16]), IcrcSeed::v4(a, b).of_datagram(1, 2, &[0; 16]));
         assert!(IcrcSeed::between(a.into(), DST.into()).is_none());
+        let between = IcrcSeed::between(SRC.into(), DST.into()).unwrap();
+        assert_eq!(between.of_datagram(1, 2, &[0; 16]), IcrcSeed::v6(SRC, DST).of_datagram(1, 2, &[0; 16]));
     }
 }

@@ -209,6 +209,7 @@ mod tests {
             prop_assert!(path.iter().eq(usids.iter().copied()));
             let mut at = path;
             for &usid in &usids {
+                prop_assert!(!at.is_empty());
                 prop_assert_eq!(at.active(), usid);
                 prop_assert_eq!(at.block(), block);
                 at = at.shift();
