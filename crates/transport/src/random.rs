@@ -95,13 +95,14 @@ mod tests {
         let swapped = |number: u32| number >> 8 | (number & 0xFF) << 8;
         for key in [0, 1, u64::MAX, 1 << 63] {
             let (order, other) = (Permutation::new(key, 16), Permutation::new(key ^ 2, 16));
-            let common = |f: &dyn Fn(u32) -> u32| (0..1 << 16).filter(|&n| order.apply(n) == f(n)).count();
-            // Of two random permutations one number on average has the same place in both.
-            assert!(common(&|number| number) < 10, "it leaves numbers where they are");
-            assert!(common(&|number| other.apply(number)) < 10, "the key makes no difference");
+            let common =
+                |f: &dyn Fn(u32) -> u32| (0..1 << 16).step_by(32).filter(|&n| order.apply(n) == f(n)).count();
+            // Of all numbers one on average has the same place in two random permutations; a 32nd of them is tried.
+            assert!(common(&|number| number) < 4, "it leaves numbers where they are");
+            assert!(common(&|number| other.apply(number)) < 4, "the key makes no difference");
             // With equal rounds a Feistel network is its own inverse, but for the order of the halves.
             let backwards = |number| swapped(order.invert(swapped(number)));
-            assert!(common(&backwards) < 10, "its rounds are alike");
+            assert!(common(&backwards) < 4, "its rounds are alike");
         }
     }
 }

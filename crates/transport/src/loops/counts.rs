@@ -311,8 +311,10 @@ mod tests {
         let mut intervals = intervals(1);
         let probes: Vec<_> = (0..200).map(|_| intervals.send(1_000, 0)).collect();
         intervals.unsend(probes[137]);
+        intervals.receive(probes[137]);
+        assert_eq!((intervals.totals.received, intervals.totals.repeated), (0, 1));
         probes.iter().for_each(|&probe| intervals.receive(probe));
-        assert_eq!((intervals.totals.received, intervals.totals.repeated), (199, 1));
+        assert_eq!((intervals.totals.received, intervals.totals.repeated), (199, 2));
         assert_eq!(pairs(&intervals.close(1_150).unwrap()), [(199, 199)]);
         assert_eq!((intervals.totals.sent, intervals.totals.unsent), (199, 1));
     }
