@@ -388,3 +388,23 @@ pub trait Transport {
         let _ = (now, host);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_penalty_alone_restores_windows_only_if_it_is_none() {
+        assert_eq!(Pressure::from(0), Pressure::NONE);
+        assert_eq!(Pressure::from(1), Pressure::HOLD);
+        assert_eq!(Pressure::from(64), Pressure::OVERFLOW);
+        assert_eq!(Pressure::from(127), Pressure { penalty: 127, restore: false });
+    }
+
+    #[test]
+    fn a_penalty_of_an_overflow_or_more_tells_of_dropped_packets() {
+        for (penalty, is_overflow) in [(0, false), (1, false), (63, false), (64, true), (127, true)] {
+            assert_eq!(Pressure::from(penalty).is_overflow(), is_overflow, "{penalty}");
+        }
+    }
+}

@@ -193,9 +193,73 @@ mod tests {
     }
 
     #[test]
-    fn different_seeds_give_different_orders() {
-        let profile = profile(8, 32);
-        assert_ne!(profile.order(1, 0), profile.order(2, 0));
+    fn the_paths_of_a_port_are_visited_in_equal_steps() {
+        for (seed, count) in (0..40).flat_map(|seed| [(seed, 1), (seed, 7), (seed, 32), (seed, 200)]) {
+            let profile = profile(3, count);
+            let order = profile.order(seed, 1);
+            assert!(u32::from(order.start) < count);
+            let mut at = u32::from(order.start);
+            for turn in 0..2 * count + 1 {
+                assert_eq!(u32::from(profile.pick(1, order, turn)), count + at, "turn {turn} of {count}");
+                at = (at + u32::from(order.step)) % count;
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_path_and_the_step_differ_between_queue_pairs_and_between_ports() {
+        let profile = profile(16, 32);
+        let distinct = |mut of: Vec<u32>| {
+            of.sort_unstable();
+            of.dedup();
+            of.len()
+        };
+        let orders: Vec<Order> = (0..500).map(|seed| profile.order(seed, 0)).collect();
+        assert_eq!(distinct(orders.iter().map(|order| order.start.into()).collect()), 32);
+        // There are 16 steps that share no divisor with 32; not all are kept.
+        assert!(distinct(orders.iter().map(|order| order.step.into()).collect()) > 8);
+        for seed in [0, 1, 0xF << 56, u64::MAX] {
+            let orders = (0..16).map(|group| profile.order(seed, group));
+            let of_ports = orders.map(|order| u32::from(order.start) << 16 | u32::from(order.step)).collect();
+            assert!(distinct(of_ports) >= 14, "seed {seed:#x}");
+        }
+    }
+
+    #[test]
+    fn a_step_is_the_first_number_from_the_wish_on_without_a_common_divisor() {
+        for (wish, count, step) in [
+            (0, 1, 0),
+            (9, 1, 0),
+            (0, 5, 1),
+            (3, 5, 3),
+            (3, 9, 4),
+            (6, 9, 7),
+            (7, 9, 7),
+            (16, 9, 7),
+            (2, 30, 7),
+        ] {
+            assert_eq!(coprime_step(wish, count), step, "{wish} of {count}");
+        }
+    }
+
+    #[test]
+    fn each_path_of_a_port_is_chosen_by_every_so_manieth_number() {
+        let path = |port: u8, ev: u32| PathEntry { ev: Ev(ev), port };
+        let mut paths: Vec<_> = (0..3).map(|ev| path(1, ev)).collect();
+        paths.extend((0..5).map(|ev| path(4, ev)));
+        let profile = EvProfile::new(&paths).unwrap();
+        for (port, count) in [(1, 3), (4, 5)] {
+            for from in [0, 1, 1 << 40, u64::MAX - 10] {
+                let chosen = |choice: u64| profile.path_on(port, choice).unwrap();
+                let mut seen: Vec<_> = (0..count).map(|i| chosen(from + i)).collect();
+                assert!(seen.iter().all(|&path| profile.entries()[usize::from(path)].port == port));
+                assert_eq!(chosen(from + count), seen[0]);
+                seen.sort_unstable();
+                seen.dedup();
+                assert_eq!(seen.len() as u64, count);
+            }
+        }
+        assert_eq!([0, 2, 5].map(|port| profile.path_on(port, 0)), [None; 3]);
     }
 
     #[test]

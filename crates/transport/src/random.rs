@@ -77,4 +77,32 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn the_numbers_are_those_of_the_published_generator() {
+        // SplitMix64 mixes a state that grows by this; its first outputs, as published, for two first states.
+        const GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;
+        let outputs = |state: u64| [0, 1, 2].map(|i: u64| mix(state.wrapping_add(GAMMA.wrapping_mul(i))));
+        assert_eq!(outputs(0), [0xE220_A839_7B1D_CDAF, 0x6E78_9E6A_A1B9_65F4, 0x06C4_5D18_8009_454F]);
+        assert_eq!(
+            outputs(1_234_567),
+            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]
+        );
+    }
+
+    #[test]
+    fn a_permutation_and_its_inverse_look_random_whatever_the_key() {
+        let swapped = |number: u32| number >> 8 | (number & 0xFF) << 8;
+        for key in [0, 1, u64::MAX, 1 << 63] {
+            let (order, other) = (Permutation::new(key, 16), Permutation::new(key ^ 2, 16));
+            let common =
+                |f: &dyn Fn(u32) -> u32| (0..1 << 16).step_by(32).filter(|&n| order.apply(n) == f(n)).count();
+            // Of all numbers one on average has the same place in two random permutations; a 32nd of them is tried.
+            assert!(common(&|number| number) < 4, "it leaves numbers where they are");
+            assert!(common(&|number| other.apply(number)) < 4, "the key makes no difference");
+            // With equal rounds a Feistel network is its own inverse, but for the order of the halves.
+            let backwards = |number| swapped(order.invert(swapped(number)));
+            assert!(common(&backwards) < 4, "its rounds are alike");
+        }
+    }
 }

@@ -12,7 +12,7 @@ use openmrc_transport::{
     Fatal, PostError, Readiness, Received, SendStatus, Span, Time, Transport as _, WorkRequest,
 };
 use openmrc_wire::{Aeth, Body};
-use pair::{ALL, EV, PORT, Pair, RATE, Wire, micros};
+use pair::{ALL, EV, FIRST_HANDLE, PORT, Pair, RATE, Wire, micros};
 use world::Dice;
 
 fn config() -> RcConfig {
@@ -246,6 +246,7 @@ fn readiness_says_what_a_queue_pair_waits_for() {
     assert_eq!(state(&pair), Readiness::Idle);
     pair.post(3 * 1024, None);
     assert_eq!(state(&pair), Readiness::Ready);
+    assert_eq!(pair.ends[0].poll_timeout(), Time::NEVER, "it can be served now");
     pair.transmits();
     assert_eq!((pair.sent.len(), state(&pair)), (2, Readiness::Active));
     let mut paced = Pair::new(self::config(), Wire::default(), 1);
@@ -258,6 +259,7 @@ fn readiness_says_what_a_queue_pair_waits_for() {
     short.post(10, None);
     short.transmits();
     assert_eq!(state(&short), Readiness::Pending);
+    assert!(!short.ends[0].is_waiting(), "nobody may hold its next packet back for the answer");
     assert_eq!(short.ends[0].poll_timeout(), Time::ZERO + config.timeout);
 }
 
@@ -306,4 +308,81 @@ fn marks_slow_the_sender_down_and_it_recovers() {
     let (free, marked, always) = (rate_of(0.0), rate_of(0.001), rate_of(1.0));
     assert!(free > 0.98 * RATE as f64, "{free}");
     assert!(always < 0.3 * RATE as f64 && always < marked && marked < free, "{marked} {always}");
+}
+
+#[test]
+fn an_empty_message_is_one_packet_and_touches_no_memory() {
+    let mut pair = Pair::new(config(), Wire::default(), 1);
+    pair.post(0, None);
+    pair.post(0, Some(5));
+    pair.post(10, None);
+    pair.run();
+    pair.judge_end();
+    assert_eq!((pair.sent.len(), pair.seen[1].writes.len()), (3, 1));
+}
+
+#[test]
+fn answers_count_the_messages_that_are_complete() {
+    let mut pair = Pair::new(RcConfig { ack_every: 1, ..config() }, Wire::default(), 1);
+    pair.post(100, None);
+    pair.post(2 * 1024, Some(1));
+    pair.post(0, None);
+    pair.run();
+    pair.judge_end();
+    let msns: Vec<u32> = pair
+        .packets
+        .iter()
+        .filter_map(|received| match received.packet.body {
+            Body::RcAck(aeth) => Some(aeth.msn),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(msns, [1, 1, 2, 3]);
+}
+
+#[test]
+fn a_timeout_that_is_not_due_is_harmless() {
+    let config = RcConfig { retry_count: 0, ..config() };
+    let mut pair = Pair::new(config, Wire::default(), 1);
+    let late = Time::ZERO + config.timeout.times(3);
+    pair.ends[0].handle_timeout(late, &mut pair.seen[0]);
+    pair.now = late;
+    pair.post(10, None);
+    pair.transmits();
+    let due = late + config.timeout;
+    assert_eq!(pair.ends[0].poll_timeout(), due);
+    pair.ends[0].handle_timeout(Time(due.0 - 1), &mut pair.seen[0]);
+    pair.run();
+    pair.ends[0].handle_timeout(due + config.timeout, &mut pair.seen[0]);
+    pair.judge_end();
+    assert_eq!(pair.ends[0].stats().timeouts, 0);
+}
+
+#[test]
+fn a_nak_behind_the_last_packet_acknowledges_all_and_asks_for_nothing() {
+    for recovery in [Recovery::GoBackN, Recovery::SelectiveRepeat] {
+        let mut pair = Pair::new(RcConfig { recovery, ..config() }, Wire::default(), 1);
+        pair.post(100, None);
+        pair.transmits();
+        let body = Body::RcAck(Aeth { syndrome: Aeth::NAK_PSN_SEQUENCE, msn: 0 });
+        let packet = openmrc_wire::Packet::new(11, openmrc_wire::Psn::new(1), body);
+        let nak = Received { packet, ev: EV, port: PORT, ecn_ce: false, trim: None };
+        pair.ends[0].handle_packet(pair.now, &nak, &mut pair.seen[0]);
+        assert_eq!(pair.seen[0].sends.len(), 1);
+        assert_eq!((pair.ends[0].readiness(), pair.ends[0].poll_timeout()), (Readiness::Idle, Time::NEVER));
+    }
+}
+
+#[test]
+fn an_abort_flushes_what_is_outstanding_and_ends_the_connection() {
+    let mut pair = Pair::new(config(), Wire::default(), 1);
+    pair.post(5000, None);
+    pair.post(10, None);
+    pair.transmits();
+    pair.ends[0].abort(micros(1), Fatal::Local, &mut pair.seen[0]);
+    let done: Vec<_> = pair.seen[0].sends.iter().map(|done| (done.handle, done.status)).collect();
+    assert_eq!(done, [(FIRST_HANDLE, SendStatus::FlushErr), (FIRST_HANDLE + 1, SendStatus::FlushErr)]);
+    assert_eq!(pair.seen[0].fatal, [Fatal::Local]);
+    assert_eq!(pair.ends[0].poll_transmit(micros(9), ALL), None);
+    assert_eq!((pair.ends[0].readiness(), pair.ends[0].poll_timeout()), (Readiness::Idle, Time::NEVER));
 }

@@ -27,8 +27,8 @@ impl Body {
     #[inline(never)]
     const fn extension_len(&self) -> usize {
         match self {
-            // [`Packet::header_len`] has the optional headers of data packets.
-            Body::Write(_) => rdma::METH_LEN + rdma::RETH_LEN,
+            // [`Packet::header_len`] has those of data packets.
+            Body::Write(_) => 0,
             Body::Ack(_) | Body::RcAck(_) => rdma::AETH_LEN,
             Body::EndpointRequest(_) => endpoint::ERTH_LEN,
             Body::EndpointResponse(_) => endpoint::EETH_LEN,

@@ -209,6 +209,10 @@ mod tests {
         assert_eq!(seen(0xC6, &[], &own(8)), ["peer_dma_per_packet"]);
         assert_eq!(seen(0xC6, &[], &own(9)), [""; 0]);
         assert_eq!(seen(0xC6, &[(1, 0x10)], &own(7)), ["peer_dma_per_packet"], "one byte of padding");
+        // With a TSETH behind the METH.
+        let timed = |dma| with::<36>(&[(7, 1), (23, dma)]);
+        assert_eq!(seen(0xC6, &[(8, 0x10)], &timed(8)), ["peer_dma_per_packet"]);
+        assert_eq!(seen(0xC6, &[(8, 0x10)], &timed(9)), [""; 0]);
         assert_eq!(seen(0xC7, &[], &own(8)), [""; 0], "later packets may have either");
         assert_eq!(seen(0xD1, &[(8, 0x10)], &[0x1F, 0, 0, 0]), ["peer_control_ts"]);
         assert_eq!(seen(0xD1, &[], &[0x60, 0, 0, 0]), ["peer_syndrome"]);

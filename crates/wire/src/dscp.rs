@@ -178,6 +178,8 @@ mod tests {
         assert_eq!(twice.conflict(), Some((DscpClass::Trimmable, DscpClass::Trimmed)));
         let wide = DscpMap { control: 64, ..DscpMap::DEFAULT };
         assert_eq!(wide.conflict(), Some((DscpClass::Control, DscpClass::Control)));
+        let widest = DscpMap { control: 63, ..DscpMap::DEFAULT };
+        assert_eq!(widest.conflict(), None, "six bits hold 63");
     }
 
     #[test]
@@ -194,6 +196,11 @@ mod tests {
         assert_eq!(class(&request(EndpointOp::EvProbe)), DscpClass::NoTrim);
         assert_eq!(class(&request(EndpointOp::PortStatusUpdate)), DscpClass::Control);
         assert_eq!(class(&packet(Body::Cnp)), DscpClass::Control);
+
+        let map = DscpMap { no_trim: 20, trimmable: 21, control: 22, ..DscpMap::DEFAULT };
+        let code = |packet: &Packet, trims| map.code_of(packet, trims);
+        assert_eq!([code(&write(), false), code(&write(), true)], [20, 21]);
+        assert_eq!(code(&packet(Body::Cnp), true), 22);
     }
 
     #[test]

@@ -167,7 +167,6 @@ pub struct Decapsulated<'a> {
 pub const fn join_ecn(outer: Ecn, inner: Ecn) -> Option<Ecn> {
     Some(match (inner, outer) {
         (Ecn::NotEct, Ecn::Ce) => return None,
-        (Ecn::NotEct, _) => Ecn::NotEct,
         (_, Ecn::Ce) => Ecn::Ce,
         (Ecn::Ect0, Ecn::Ect1) => Ecn::Ect1,
         _ => inner,
@@ -239,7 +238,7 @@ mod tests {
             peer: "fd5f::2".parse().unwrap(),
             path: "5f00:0:11:102:12:e00c::".parse().unwrap(),
             segment,
-            entropy: Entropy { sport: 0x4321, flow_label: 0x8765 },
+            entropy: Entropy { sport: 0x4321, flow_label: 0xA_8765 },
             udp_port: 4791,
             hop_limit: 64,
         }
@@ -294,7 +293,8 @@ mod tests {
             assert_eq!((outer.ip.dscp, outer.ip.ecn, outer.ip.hop_limit), (4, Ecn::Ect0, 64));
             assert_eq!(usize::from(outer.ip.payload_len), frame.len() - 54);
             let inner = seen.ip.unwrap();
-            assert_eq!((inner.dscp(), inner.ecn(), inner.flow_label()), (4, Ecn::Ect0, Some(0x8765)));
+            assert_eq!((inner.dscp(), inner.ecn(), inner.flow_label()), (4, Ecn::Ect0, Some(0xA_8765)));
+            assert_eq!(outer.ip.flow_label, 0xA_8765);
             assert_eq!((inner.src(), inner.dst()), (path.source.into(), path.peer.into()));
             let udp = seen.udp.unwrap();
             assert_eq!((udp.sport, udp.dport, udp.checksum), (0x4321, 4791, 0));
@@ -375,6 +375,26 @@ mod tests {
                 }
                 assert!(decapsulate(&other).is_err(), "byte {at}");
             }
+            // Shorter than its own header; of the UDP datagram there are eight bytes and what follows.
+            (frame[inner + 44], frame[inner + 45]) = (0, 7);
+            let have = frame.len() - inner - 40;
+            assert_eq!(decapsulate(&frame), Err(DecodeError::BadUdpLength { length: 7, have }));
         }
+    }
+
+    #[test]
+    fn a_new_next_hop_changes_only_the_destination_of_the_ethernet_header() {
+        let written = |headers: &Encapsulation| {
+            let mut frame = vec![0; MAX_LEN];
+            let len = headers.write(&mut frame, 0x12, 100);
+            frame.truncate(len);
+            frame
+        };
+        let mut headers = Encapsulation::new(&path(None));
+        let before = written(&headers);
+        headers.set_next_hop([6, 5, 4, 3, 2, 1]);
+        let after = written(&headers);
+        assert_eq!((&before[..6], &after[..6]), (&[2, 0, 0, 0, 0, 2][..], &[6, 5, 4, 3, 2, 1][..]));
+        assert_eq!(before[6..], after[6..]);
     }
 }

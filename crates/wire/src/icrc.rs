@@ -36,9 +36,9 @@ const HASH_STEP: usize = 64;
 /// The iCRC's constant part for one pair of addresses.
 #[derive(Clone, Copy, Debug)]
 pub struct IcrcSeed {
+    /// The pseudo header over IPv6, or the shorter one over IPv4.
     pseudo: [u8; MAX_PSEUDO],
-    /// Bytes of `pseudo` in use.
-    len: u8,
+    is_v4: bool,
 }
 
 impl IcrcSeed {
@@ -55,7 +55,7 @@ impl IcrcSeed {
             pseudo[LRH + 24 + i] = dst[i];
             i += 1;
         }
-        IcrcSeed { pseudo, len: MAX_PSEUDO as u8 }
+        IcrcSeed { pseudo, is_v4: false }
     }
 
     /// Packets from `src` to `dst` over IPv4 with identification 0, "don't fragment" and no options. This is what Linux
@@ -77,7 +77,7 @@ impl IcrcSeed {
             pseudo[LRH + 16 + i] = dst[i];
             i += 1;
         }
-        IcrcSeed { pseudo, len: (LRH + IPV4_LEN + udp::LEN) as u8 }
+        IcrcSeed { pseudo, is_v4: true }
     }
 
     /// Packets between two addresses of one family; `None` if the families differ. IPv4-mapped IPv6 addresses count as
@@ -103,7 +103,7 @@ impl IcrcSeed {
     /// Whether the packets are IPv4's, which have an identification.
     #[inline]
     pub fn has_identification(&self) -> bool {
-        self.len as usize != MAX_PSEUDO
+        self.is_v4
     }
 
     /// The identification of the IPv4 header for which a UDP payload ends with the right iCRC; `None` if there is none,
@@ -153,9 +153,8 @@ impl IcrcSeed {
         let bth = udp + udp::LEN;
         let end = bth + head.len();
         gathered[bth..end].copy_from_slice(head);
-        if head.len() > bth::VARIANT {
-            gathered[bth + bth::VARIANT] = 0xFF;
-        }
+        // If `head` ends before this byte, it is not hashed here.
+        gathered[bth + bth::VARIANT] = 0xFF;
         let mut hasher = Hasher::new();
         hasher.update(&gathered[..end]);
         hasher
@@ -461,5 +460,7 @@ mod tests {
         let mapped = IcrcSeed::between(a.to_ipv6_mapped().into(), b.into()).unwrap();
         assert_eq!(mapped.of_datagram(1, 2, &[0; 16]), IcrcSeed::v4(a, b).of_datagram(1, 2, &[0; 16]));
         assert!(IcrcSeed::between(a.into(), DST.into()).is_none());
+        let between = IcrcSeed::between(SRC.into(), DST.into()).unwrap();
+        assert_eq!(between.of_datagram(1, 2, &[0; 16]), IcrcSeed::v6(SRC, DST).of_datagram(1, 2, &[0; 16]));
     }
 }

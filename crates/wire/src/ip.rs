@@ -450,4 +450,39 @@ mod tests {
         assert!(!rewrite_dscp(&mut [0x60; 39], 1) && !rewrite_dscp(&mut [], 1));
         assert!(!rewrite_dscp(&mut [0x45; 19], 1));
     }
+
+    #[test]
+    fn the_two_low_bits_of_an_octet_are_its_ecn_field() {
+        // RFC 3168, figure 1.
+        let codepoints = [Ecn::NotEct, Ecn::Ect1, Ecn::Ect0, Ecn::Ce];
+        for octet in 0..=255 {
+            let ecn = Ecn::from_bits(octet);
+            assert_eq!(ecn, codepoints[usize::from(octet & 3)], "{octet:#x}");
+            assert_eq!(ecn.bits(), octet & 3);
+        }
+    }
+
+    #[test]
+    fn the_sum_is_that_of_the_big_endian_words() {
+        // The example of RFC 1071, section 3.
+        let example = [0x00, 0x01, 0xF2, 0x03, 0xF4, 0xF5, 0xF6, 0xF7];
+        assert_eq!((sum(&example), fold(sum(&example))), (0x2_DDF0, 0xDDF2));
+        assert_eq!(sum(&[0x12, 0x34, 0x56]), 0x1234 + 0x5600, "the last byte is the high one of its word");
+        assert_eq!(sum(&[]), 0);
+    }
+
+    #[test]
+    fn the_checksum_covers_the_options_and_a_part_of_a_header_gets_none() {
+        for len in [20, 24, 60] {
+            let mut header: Vec<u8> = (11..11 + len).collect();
+            let before = header.clone();
+            set_ipv4_checksum(&mut header);
+            assert_eq!(fold(sum(&header)), 0xFFFF, "the receiver's check of {len} bytes");
+            header[10..12].copy_from_slice(&before[10..12]);
+            assert_eq!(header, before);
+        }
+        let mut short = [7; 19];
+        set_ipv4_checksum(&mut short);
+        assert_eq!(short, [7; 19]);
+    }
 }

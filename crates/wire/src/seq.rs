@@ -92,4 +92,18 @@ mod tests {
         assert_eq!(Msn(2).distance(Msn(0xFFFE)), 4);
         assert_eq!(Msn(0xFFFE).distance(Msn(2)), -4);
     }
+
+    #[test]
+    fn a_number_moves_both_ways_across_the_wrap() {
+        for (from, by, to) in
+            [(5, 1, 6), (0xFF_FFFF, 1, 0), (0, -1, 0xFF_FFFF), (2, -4, 0xFF_FFFE), (0, 1 << 24, 0), (7, 0, 7)]
+        {
+            assert_eq!(Psn::new(from).offset(by), Psn::new(to), "{from:#x} by {by}");
+        }
+        for (from, by, to) in [(5, 1, 6), (0xFFFF, 1, 0), (0, -1, 0xFFFF), (2, -4, 0xFFFE), (7, 1 << 16, 7)] {
+            assert_eq!(Msn(from).offset(by), Msn(to), "{from:#x} by {by}");
+        }
+        assert_eq!([Psn::new(8).next(), Psn::new(0xFF_FFFF).next()], [Psn::new(9), Psn::new(0)]);
+        assert_eq!([Msn(8).next(), Msn(0xFFFF).next()], [Msn(9), Msn(0)]);
+    }
 }

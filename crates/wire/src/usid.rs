@@ -115,7 +115,7 @@ impl UsidAddress {
     #[inline]
     pub const fn len(self) -> usize {
         let mut len = 0;
-        while len < MAX && self.get(len) != 0 {
+        while self.get(len) != 0 {
             len += 1;
         }
         len
@@ -177,6 +177,8 @@ mod tests {
     fn a_two_tier_path_is_written_in_order() {
         let path = UsidAddress::new(BLOCK, &[0x0011, 0x0102, 0x0012, 0xE00C]).unwrap();
         assert_eq!(path.to_ipv6(), "5f00:0:11:102:12:e00c::".parse::<Ipv6Addr>().unwrap());
+        assert_eq!(path.to_string(), "5f00:0:11:102:12:e00c::");
+        assert_eq!(format!("{path:?}"), "UsidAddress(5f00:0:11:102:12:e00c::)");
         assert_eq!(path.active(), 0x0011);
         assert_eq!(path.block(), BLOCK);
         assert!(path.iter().eq([0x0011, 0x0102, 0x0012, 0xE00C]));
@@ -209,6 +211,7 @@ mod tests {
             prop_assert!(path.iter().eq(usids.iter().copied()));
             let mut at = path;
             for &usid in &usids {
+                prop_assert!(!at.is_empty());
                 prop_assert_eq!(at.active(), usid);
                 prop_assert_eq!(at.block(), block);
                 at = at.shift();

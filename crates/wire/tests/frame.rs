@@ -249,6 +249,35 @@ fn other_packets_are_refused_with_the_reason() {
 }
 
 #[test]
+fn a_header_that_is_missing_is_the_fault_of_the_capture_only_if_that_ends_before_it() {
+    let error = |bytes: &[u8], wire_len: usize| {
+        let frame = Frame::decode(bytes, wire_len, LinkType::Ip, &FrameConfig::default());
+        (frame.error.unwrap().counter(), frame.cut)
+    };
+    let truncated = DecodeError::CaptureTruncated { have: 0, wire: 1 }.counter();
+    for len in [0, 1, 39] {
+        assert_eq!(error(&ACK[..len], len), ("rx_short", false), "{len} bytes, and there were no more");
+        assert_eq!(error(&ACK[..len], ACK.len()), (truncated, true), "{len} bytes of more");
+    }
+    for len in [40, 47, 59] {
+        assert_eq!(error(&ACK[..len], ACK.len()), (truncated, true), "{len} bytes of more");
+    }
+    // The datagram ends within its BTH, and the capture within what follows the datagram.
+    let mut short = ACK;
+    (short[5], short[45]) = (8 + 8, 8 + 8);
+    assert_eq!(error(&short[..60], 68), ("rx_short", false));
+    assert_eq!(error(&short[..55], 68), (truncated, true));
+}
+
+#[test]
+fn of_an_unreadable_packet_nothing_is_known_but_the_reason() {
+    let error = DecodeError::CaptureTruncated { have: 1, wire: 2 };
+    let frame = Frame::unreadable(error);
+    assert_eq!(frame.error, Some(error));
+    assert!(frame.packet.is_none() && frame.ip.is_none() && frame.udp.is_none() && !frame.is_good());
+}
+
+#[test]
 fn a_frame_that_stops_early_keeps_the_layers_before() {
     let mut bytes = ACK;
     bytes[48] = 0x12;
@@ -371,6 +400,27 @@ fn a_packet_that_ends_behind_its_headers_can_be_trimmed_and_a_shorter_one_cannot
         assert_eq!(kept, bytes.len() - 64 - 4, "payload and iCRC are gone");
         assert_eq!(cut(kept), Ok(kept));
         assert!(cut(kept - 1).is_err());
+
+        // The same for the length in the UDP header.
+        let headers = layers.header_len();
+        let told = |udp_length: usize| {
+            let mut bytes = bytes.clone();
+            bytes[headers - 4..headers - 2].copy_from_slice(&(udp_length as u16).to_be_bytes());
+            trim(&mut bytes, LinkType::Ip, ROCE_PORT, &DscpMap::DEFAULT, false)
+        };
+        let least = kept - headers + 8;
+        assert_eq!(told(least), Ok(kept));
+        assert!(told(least - 1).is_err() && told(least - 2).is_err());
+
+        // Each IP header says how much follows it now.
+        let mut bytes = bytes.clone();
+        assert_eq!(trim(&mut bytes, LinkType::Ip, ROCE_PORT, &DscpMap::DEFAULT, false), Ok(kept));
+        let frame = decode(&bytes[..kept], LinkType::Ip);
+        let lengths = [frame.outer.map(|outer| Ip::V6(outer.ip)), frame.ip].into_iter().flatten();
+        let lengths: Vec<_> =
+            lengths.map(|ip| if let Ip::V6(ip) = ip { ip.payload_len } else { 0 }).collect();
+        let expected: Vec<_> = (1..=lengths.len()).map(|number| (kept - 40 * number) as u16).collect();
+        assert_eq!(lengths, expected);
     }
 }
 

@@ -260,4 +260,36 @@ mod tests {
             assert!((more - added).abs() < 1e-6, "{timers} {counters}: {more}");
         }
     }
+
+    #[test]
+    fn the_steps_beyond_fast_recovery_follow_the_line_rate() {
+        for (gbps, additive_mbps) in [(10, 5.0), (25, 12.5), (100, 50.0), (800, 400.0)] {
+            let params = DcqcnParams::for_rate(gbps * 1_000_000_000);
+            assert!((params.additive_bps / (additive_mbps * 1e6) - 1.0).abs() < 1e-9, "{gbps}");
+            assert!((params.hyper_bps / (additive_mbps * 1e7) - 1.0).abs() < 1e-9, "{gbps}");
+        }
+    }
+
+    #[test]
+    fn what_is_less_than_a_thousandth_from_the_line_rate_is_at_it() {
+        let mut cc = Dcqcn::new(DcqcnParams {
+            fast_recovery: 20,
+            byte_counter: 1000,
+            ..DcqcnParams::for_rate(LINE as u64)
+        });
+        cc.on_cnp(at(0));
+        // Half of the rate is missing, and each step halves what is: a 512th after eight steps, then a 1024th.
+        for step in 1..=8 {
+            cc.on_send(at(0), 1000);
+            assert_eq!(cc.rate(), LINE * (1.0 - 0.5f64.powi(step + 1)));
+        }
+        cc.on_send(at(0), 1000);
+        assert_eq!(cc.rate(), LINE);
+        // Twice a thousandth is missing, or just less.
+        for (missing, rate) in [(200e6, LINE - 100e6), (200e6 - 2.0, LINE)] {
+            (cc.current, cc.target) = (LINE - missing, LINE);
+            cc.raise();
+            assert_eq!(cc.rate(), rate);
+        }
+    }
 }

@@ -148,7 +148,7 @@ mod tests {
 
     use super::*;
     use crate::api::NoReceive;
-    use crate::{AccessError, SendDone, Transmit};
+    use crate::{AccessError, SendDone, Transmit, Trim};
 
     struct Memory;
 
@@ -192,5 +192,50 @@ mod tests {
         let config = RcConfig { dcqcn: None, ..RcConfig::new(1, 2, 100_000_000_000) };
         let mut responder = Responder::new(&config);
         assert!(!responder.on_data(Time(1 << 40), &marked(0, true), &mut Memory).cnp);
+    }
+
+    #[test]
+    fn only_selective_repeat_keeps_early_packets_and_only_whole_ones_within_the_window() {
+        use Recovery::{GoBackN, SelectiveRepeat};
+        for (recovery, early, trim, kept) in [
+            (SelectiveRepeat, 1, None, true),
+            (SelectiveRepeat, 3, None, true),
+            (SelectiveRepeat, 4, None, false),
+            (SelectiveRepeat, 1, Some(Trim::Fabric), false),
+            (GoBackN, 1, None, false),
+            (GoBackN, 1, Some(Trim::Fabric), false),
+        ] {
+            let config = RcConfig { recovery, window: 4, ..RcConfig::new(1, 2, 100_000_000_000) };
+            let mut responder = Responder::new(&config);
+            let answer =
+                responder.on_data(Time::ZERO, &Received { trim, ..marked(early, false) }, &mut Memory);
+            assert_eq!(answer.reply, Some((wire(0), Aeth::NAK_PSN_SEQUENCE)));
+            for psn in 0..early {
+                responder.on_data(Time::ZERO, &marked(psn, false), &mut Memory);
+            }
+            let expected = u64::from(early) + u64::from(kept);
+            assert_eq!(responder.completed(), expected, "{recovery:?} {early} {trim:?}");
+        }
+    }
+
+    #[test]
+    fn a_packet_is_acknowledged_if_it_asks_or_ends_a_message_or_has_come_before() {
+        let mut responder = Responder::new(&RcConfig::new(1, 2, 100_000_000_000));
+        for (psn, position, ack_req, reply) in [
+            (0, Position::First, false, None),
+            (1, Position::Middle, true, Some((wire(1), Aeth::ACK))),
+            (2, Position::Middle, false, None),
+            (3, Position::Last, false, Some((wire(3), Aeth::ACK))),
+            (4, Position::First, false, None),
+            (2, Position::Middle, false, Some((wire(4), Aeth::ACK))),
+        ] {
+            let mut received = marked(psn, false);
+            received.packet.ack_req = ack_req;
+            let Body::RcWrite(write) = &mut received.packet.body else { unreachable!() };
+            write.position = position;
+            let answer = responder.on_data(Time::ZERO, &received, &mut Memory);
+            assert_eq!(answer.reply, reply, "{psn} {position:?}");
+        }
+        assert_eq!(responder.completed(), 1);
     }
 }

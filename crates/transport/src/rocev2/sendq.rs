@@ -146,3 +146,42 @@ impl SendQueue {
         Some((packet, Payload { handle: message.wr.handle, offset: offset as u32 }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_acknowledgement_cancels_the_retransmissions_below_it_and_no_other() {
+        use Recovery::{GoBackN, SelectiveRepeat};
+        let config = RcConfig { path_mtu: 1024, ..RcConfig::new(1, 2, 100_000_000_000) };
+        for (recovery, acknowledged, expected) in [
+            (SelectiveRepeat, 4, [5, 8]),
+            (SelectiveRepeat, 5, [5, 8]),
+            (SelectiveRepeat, 6, [8, 9]),
+            (SelectiveRepeat, 8, [8, 9]),
+            (GoBackN, 4, [5, 6]),
+            (GoBackN, 5, [5, 6]),
+            (GoBackN, 6, [6, 7]),
+            (GoBackN, 8, [8, 9]),
+        ] {
+            let mut queue = SendQueue::default();
+            let wr =
+                WorkRequest { handle: 1, len: 10 * 1024, remote_va: 0, rkey: 0, imm: None, solicited: false };
+            queue.push(wr, config.path_mtu);
+            let next = |queue: &mut SendQueue| {
+                let (seq, ..) = queue.take(&config).unwrap();
+                assert_eq!(queue.sent(seq), seq < 8, "a retransmission");
+                seq
+            };
+            for seq in 0..8 {
+                assert_eq!(queue.take(&config).unwrap().0, seq);
+                assert!(!queue.sent(seq));
+            }
+            queue.recover(5, recovery);
+            assert!(queue.acknowledge(acknowledged, |_| ()));
+            assert!(!queue.acknowledge(acknowledged, |_| ()), "nothing new");
+            assert_eq!([(); 2].map(|()| next(&mut queue)), expected, "{recovery:?} {acknowledged}");
+        }
+    }
+}

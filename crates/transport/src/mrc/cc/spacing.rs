@@ -176,4 +176,63 @@ mod tests {
         }
         assert!(slow.gap.abs_diff(fast.gap) <= 2, "{slow:?} {fast:?}");
     }
+
+    #[test]
+    fn a_wait_is_half_of_the_gap_to_one_and_a_half_and_the_gap_on_average() {
+        for parts in [PARTS, 2 * PARTS, LONGEST_AT_MOST * PARTS] {
+            let spacing = Spacing { gap: parts, age: 0 };
+            let gap = BASE.0 as f64 * f64::from(parts) / f64::from(PARTS);
+            let waits: Vec<f64> = (0..1_000)
+                .map(|i| Time(i * 128_000))
+                .map(|now| spacing.next(now, BASE, 7).since(now).0 as f64 / gap)
+                .collect();
+            assert!(waits.iter().all(|wait| (0.5 - 1e-6..=1.5).contains(wait)));
+            let mean = waits.iter().sum::<f64>() / waits.len() as f64;
+            assert!((mean - 1.0).abs() < 0.03, "{mean}");
+        }
+    }
+
+    #[test]
+    fn waits_differ_from_time_to_time_and_from_sender_to_sender() {
+        let spacing = Spacing { gap: 2 * PARTS, age: 0 };
+        for fixed in [0, 1, 4188, u64::from(u32::MAX), u64::MAX >> 1] {
+            let mut waits: Vec<Span> = (0..100)
+                .map(|now| spacing.next(Time(now), BASE, fixed).since(Time(now)))
+                .chain(
+                    (1_000..1_100)
+                        .map(|salt| spacing.next(Time(fixed >> 8), BASE, salt).since(Time(fixed >> 8))),
+                )
+                .collect();
+            waits.sort_unstable();
+            waits.dedup();
+            assert!(waits.len() > 190, "{} of 200 for {fixed}", waits.len());
+        }
+    }
+
+    #[test]
+    fn a_delivered_packet_shortens_the_gap_to_a_quarter_a_half_or_by_its_step() {
+        let half = TARGET.over(2);
+        for (gap, delay, may_grow, next) in [
+            (100, Span::ZERO, false, 25),
+            (100, Span(half.0 - 1), false, 25),
+            (100, half, false, 50),
+            (100, Span(TARGET.0 - 1), false, 50),
+            (100, TARGET, true, 50),
+            (100, half, true, 50),
+            // 8/100 of a packet in a base RTT, and 0.35 times as many more.
+            (100, TARGET, false, 74),
+            // 8/20, and an eighth more: 8 / 0.525.
+            (20, TARGET, false, 15),
+            // A base RTT is the shortest gap.
+            (32, Span::ZERO, false, 8),
+            (31, Span::ZERO, false, 0),
+            (16, half, false, 8),
+            (15, half, false, 0),
+            (9, TARGET, false, 0),
+        ] {
+            let mut spacing = Spacing { gap, age: 0 };
+            spacing.on_delivered(delay, TARGET, may_grow);
+            assert_eq!(spacing.gap, next, "{gap} after {delay:?}, {may_grow}");
+        }
+    }
 }

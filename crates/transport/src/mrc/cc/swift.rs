@@ -164,4 +164,76 @@ mod tests {
         let grown = cc.window() - before;
         assert!((grown - cc.params.increase * 4188.0).abs() <= 1.0, "{grown}");
     }
+
+    #[test]
+    fn the_parameters_follow_the_network() {
+        let small = SwiftParams::for_network(100_000_000_000, Span::from_micros(12), 4188);
+        assert_eq!((small.max_wnd, small.increase), (225_000, 1.0));
+        assert_eq!((small.base_target, small.scaling_range), (Span::from_micros(21), Span::from_micros(84)));
+        let large = swift().params;
+        assert!(large.max_wnd.abs_diff(750_000) <= 1, "{}", large.max_wnd);
+        assert!((large.increase - 10.0 / 3.0).abs() < 1e-9, "{}", large.increase);
+        // Never less than a packet.
+        let tiny = SwiftParams::for_network(1_000_000_000, Span::from_micros(1), 4188);
+        assert_eq!((tiny.max_wnd, tiny.increase), (4188, 1.0));
+    }
+
+    #[test]
+    fn the_addition_to_the_target_falls_with_the_root_of_the_window() {
+        let params = swift().params;
+        // All of the range at 0.1 packets, where 1 / sqrt is 3.1623, and nothing at 100, where it is 0.1.
+        for (packets, share) in
+            [(0.1, 1.0), (1.0, 0.293_90), (4.0, 0.130_62), (25.0, 0.032_656), (100.0, 0.0)]
+        {
+            let added = params.target(packets) - params.base_target.0 as f64;
+            let found = added / params.scaling_range.0 as f64;
+            assert!((found - share).abs() < 1e-5, "{packets}: {found}");
+        }
+    }
+
+    #[test]
+    fn the_target_of_a_window_decides_whether_it_grows() {
+        // With four packets it is 17.5 us and 0.13062 times 70 us.
+        let target = Span::from_nanos(26_643);
+        for (rtt, grows) in [(Span(target.0 - 10_000), true), (Span(target.0 + 10_000), false)] {
+            let mut cc = swift();
+            cc.set_window(4.0 * 4188.0);
+            cc.on_sack(Time(Span::from_millis(1).0), &feedback(4188, rtt));
+            assert_eq!(cc.window() > 4.0 * 4188.0, grows, "{rtt:?}: {}", cc.window());
+        }
+    }
+
+    #[test]
+    fn a_decrease_is_in_proportion_to_the_excess_delay() {
+        // From 100 packets on the target is 17.5 us. Factor: 1 - 0.8 x (delay - target) / delay.
+        for (rtt_ns, factor) in [(17_500, 1.0), (20_000, 0.9), (35_000, 0.6), (70_000, 0.5)] {
+            let mut cc = swift();
+            cc.set_window(150.0 * 4188.0);
+            cc.on_sack(Time(Span::from_millis(1).0), &feedback(0, Span::from_nanos(rtt_ns)));
+            let found = cc.window() / (150.0 * 4188.0);
+            assert!((found - factor).abs() < 1e-9, "{rtt_ns}: {found}");
+        }
+    }
+
+    #[test]
+    fn a_trimmed_or_lost_packet_halves_the_window_once_a_round_trip_down_to_a_packet() {
+        for on_event in [Swift::on_trim, Swift::on_loss] {
+            let mut cc = swift();
+            let largest = cc.window();
+            for expected in [largest / 2.0, largest / 4.0] {
+                // The round trip is the target as long as none was measured.
+                let next = cc.decreased_at + Span::from_nanos(17_500);
+                for at in [next, Time(next.0 + 17_499_999)] {
+                    on_event(&mut cc, at, 4188, 0);
+                    assert_eq!(cc.window(), expected);
+                }
+            }
+            (1..100).for_each(|round| on_event(&mut cc, Time(Span::from_millis(round).0), 4188, 0));
+            assert_eq!(cc.window(), 4188.0);
+            cc.set_window(1e9);
+            assert_eq!(cc.window(), largest);
+            cc.set_window(0.0);
+            assert_eq!(cc.window(), 4188.0);
+        }
+    }
 }
