@@ -126,4 +126,15 @@ mod tests {
         assert_eq!(asked, [100, 500]);
         assert_eq!(timers.next(), Time::NEVER);
     }
+
+    #[test]
+    fn a_deadline_that_stays_has_one_entry_and_one_that_is_never_has_none() {
+        let (mut timers, mut scheduled) = (Timers::default(), Scheduled::NEVER);
+        timers.schedule(&mut scheduled, Time::NEVER, SLOT);
+        assert_eq!((timers.len(), timers.next()), (0, Time::NEVER));
+        for due in [500, 500, 700, Time::NEVER.0, 500] {
+            timers.schedule(&mut scheduled, Time(due), SLOT);
+            assert_eq!((timers.len(), timers.next()), (1, Time(500)));
+        }
+    }
 }
