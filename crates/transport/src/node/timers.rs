@@ -85,6 +85,8 @@ impl Timers {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::time::Span;
 
@@ -135,6 +137,37 @@ mod tests {
         for due in [500, 500, 700, Time::NEVER.0, 500] {
             timers.schedule(&mut scheduled, Time(due), SLOT);
             assert_eq!((timers.len(), timers.next()), (1, Time(500)));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Queue pairs whose deadlines are moved back and forth, or dropped, are asked in time, whenever the driver calls.
+        #[test]
+        fn no_deadline_of_any_queue_pair_is_missed(
+            steps in prop::collection::vec((0..3usize, prop::option::of(0..40u64), 0..20u64), 1..100),
+        ) {
+            let mut timers = Timers::default();
+            let (mut scheduled, mut deadlines) = ([Scheduled::NEVER; 3], [Time::NEVER; 3]);
+            let mut now = Time::ZERO;
+            for (slot, wait, pause) in steps {
+                deadlines[slot] = wait.map_or(Time::NEVER, |wait| now + Span(wait));
+                timers.schedule(&mut scheduled[slot], deadlines[slot], slot as Slot);
+                prop_assert!(deadlines.iter().all(|&due| timers.next() <= due));
+                now += Span(pause);
+                while let Some((due, slot)) = timers.pop_due(now) {
+                    let slot = slot as usize;
+                    prop_assert!(due <= now);
+                    if scheduled[slot].expire(due) {
+                        if deadlines[slot] <= now {
+                            deadlines[slot] = Time::NEVER;
+                        }
+                        timers.schedule(&mut scheduled[slot], deadlines[slot], slot as Slot);
+                    }
+                }
+                prop_assert!(deadlines.iter().all(|&due| due > now && timers.next() <= due));
+            }
         }
     }
 }
