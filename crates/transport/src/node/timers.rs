@@ -21,16 +21,13 @@ pub(super) struct Scheduled {
 impl Scheduled {
     pub const NEVER: Self = Scheduled { earliest: Time::NEVER, later: Time::NEVER };
 
-    /// An entry has expired: whether it was the earliest.
+    /// An entry has expired: whether it was the earliest. Entries expire in order, so the later one is never the first.
     pub fn expire(&mut self, due: Time) -> bool {
-        if due == self.earliest {
+        let is_earliest = due == self.earliest;
+        if is_earliest {
             *self = Scheduled { earliest: self.later, later: Time::NEVER };
-            return true;
         }
-        if due == self.later {
-            self.later = Time::NEVER;
-        }
-        false
+        is_earliest
     }
 }
 
