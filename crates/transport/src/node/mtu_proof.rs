@@ -122,7 +122,7 @@ impl MtuProof {
             self.due = self.turn_ends;
             return Step::Wait;
         }
-        let silent = if self.turns > 0 { self.progress.silent() } else { PortSet::EMPTY };
+        let silent = self.progress.silent();
         let packets = self.begin_turn(now, usable);
         self.turn_ends = now + self.pause;
         self.pause = self.pause.times(2).min(LONGEST_PAUSE);
