@@ -34,7 +34,7 @@ const LIFETIME: Span = Span(Span::WIRE_TICK.0 * u16::MAX as u64);
 struct Asked {
     id: u16,
     port: u8,
-    /// Its round, from 0; `None` if it belongs to an earlier inquiry.
+    /// Its round, from 1; `None` if it belongs to an earlier inquiry.
     round: Option<u8>,
     sent: Time,
 }
@@ -179,7 +179,7 @@ impl Inquiry {
         if self.asked.len() == MAX_ASKED {
             self.asked.remove(0);
         }
-        self.asked.push(Asked { id, port, round: Some(self.rounds - 1), sent: now });
+        self.asked.push(Asked { id, port, round: Some(self.rounds), sent: now });
     }
 
     /// An answer with this id and reflected timestamp has come.
