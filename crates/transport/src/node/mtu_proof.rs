@@ -355,7 +355,8 @@ mod tests {
     #[test]
     fn full_packets_take_turns_on_the_even_paths_and_short_ones_on_the_odd_and_both_on_what_is_left() {
         // Of five paths of a port these are switched off: then packets go there in turns, the full one first.
-        let table: [(&[PathId], [&[(bool, PathId)]; 5]); 4] = [
+        type Turns = [&'static [(bool, PathId)]; 5];
+        let table: [(&[PathId], Turns); 4] = [
             (
                 &[],
                 [

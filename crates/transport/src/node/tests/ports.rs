@@ -275,8 +275,8 @@ fn peers_and_unknown_nodes_are_answered_at_rates_of_their_own() {
 #[test]
 fn what_is_no_request_and_answers_none_is_counted_as_invalid() {
     let (mut node, mut notes, _) = node(PortTrust::AtOnce);
-    let erth = Erth { ..request_of(&endpoint_request(Time::ZERO, 1, EndpointOp::EvProbe, 0)) };
-    let stray = endpoint_response(Psn::new(1), &erth);
+    let request = request_of(&endpoint_request(Time::ZERO, 1, EndpointOp::EvProbe, 0));
+    let stray = endpoint_response(Psn::new(1), &request);
     for invalid in 1..4 {
         let packet = if invalid == 2 { data() } else { stray };
         assert!(!node.handle_endpoint(micros(1), PEER, &received(packet, 0), &mut notes));
