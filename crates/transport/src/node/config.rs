@@ -77,3 +77,28 @@ impl NodeConfig {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn software_sends_in_bursts_with_feedback_behind_them_confirms_updates_and_never_reuses_a_number_early() {
+        let (ports, rtt) = (PortSet::first(4), Span::from_micros(500));
+        let hardware = NodeConfig::hardware(ports, rtt, PressureConfig::Off);
+        assert_eq!((hardware.packets_per_turn, hardware.feedback_behind_data), (1, false));
+        // Queues of a network that trims are kept shorter.
+        assert_eq!(hardware.target_qdelay, Span::from_micros(375));
+        let software = NodeConfig::software(ports, rtt, 15, PressureConfig::Off);
+        let expected = NodeConfig {
+            packets_per_turn: 15,
+            feedback_behind_data: true,
+            target_qdelay: rtt,
+            numbers: Numbers { slot_bits: 14, min_free: 16_384, key: None, prefix: None },
+            port_trust: PortTrust::Confirmed,
+            ..hardware
+        };
+        assert_eq!(software, expected);
+        assert_eq!(software.numbers.min_free, software.numbers.max_queue_pairs());
+    }
+}

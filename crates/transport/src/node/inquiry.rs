@@ -34,7 +34,7 @@ const LIFETIME: Span = Span(Span::WIRE_TICK.0 * u16::MAX as u64);
 struct Asked {
     id: u16,
     port: u8,
-    /// Its round, from 0; `None` if it belongs to an earlier inquiry.
+    /// Its round, from 1; `None` if it belongs to an earlier inquiry.
     round: Option<u8>,
     sent: Time,
 }
@@ -179,7 +179,7 @@ impl Inquiry {
         if self.asked.len() == MAX_ASKED {
             self.asked.remove(0);
         }
-        self.asked.push(Asked { id, port, round: Some(self.rounds - 1), sent: now });
+        self.asked.push(Asked { id, port, round: Some(self.rounds), sent: now });
     }
 
     /// An answer with this id and reflected timestamp has come.
@@ -305,5 +305,180 @@ mod tests {
         assert!(!is_reflected(102, 100) && !is_reflected(u16::MAX, 100));
         // Nothing is known of a time in which the clock of the wire went round.
         assert!(!is_reflected(u16::MAX, 65_533) && is_reflected(u16::MAX, 65_535));
+    }
+
+    /// An inquiry of a peer with eight ports, all of them usable.
+    struct Asking {
+        inquiry: Inquiry,
+        now: Time,
+        up: PortSet,
+        /// The requests of the last round: port and id.
+        asked: Vec<(u8, u16)>,
+        last_id: u16,
+    }
+
+    impl Asking {
+        fn new(up: PortSet) -> Self {
+            let (inquiry, now) = (Inquiry::new(GRACE), Time(1_000_000));
+            Asking { inquiry, now, up, asked: Vec::new(), last_id: 0 }
+        }
+
+        fn question(&mut self, ports: PortSet) {
+            self.inquiry.question(self.now, ports);
+        }
+
+        /// Does what is due next.
+        fn advance(&mut self) -> Step {
+            self.now = self.now.max(self.inquiry.due());
+            let known = Known { usable: PortSet::first(8), up: self.up };
+            let step = self.inquiry.advance(self.now, known);
+            if let Step::Ask(ports) = step {
+                self.asked.clear();
+                for port in ports.iter() {
+                    self.last_id += 1;
+                    self.asked.push((port, self.last_id));
+                    self.inquiry.asked(self.now, port, self.last_id);
+                }
+            }
+            step
+        }
+
+        /// The next round; the ports that it asks.
+        fn ask(&mut self) -> PortSet {
+            let Step::Ask(ports) = self.advance() else { panic!("it does not ask") };
+            ports
+        }
+
+        fn answer(&mut self, port: u8) -> Answer {
+            let id = self.asked.iter().find(|asked| asked.0 == port).expect("it was asked").1;
+            self.inquiry.answered(self.now, id, self.now.wire_ticks(), self.up)
+        }
+
+        /// Goes on to the end of the inquiry; of the ports that are asked only these answer.
+        fn finish(&mut self, answering: PortSet) -> Step {
+            loop {
+                match self.advance() {
+                    Step::Ask(ports) => ports.and(answering).iter().for_each(|port| {
+                        self.answer(port);
+                    }),
+                    step => return step,
+                }
+            }
+        }
+
+        /// Time until this, in quarters of the grace time.
+        fn quarters_until(&self, due: Time) -> u64 {
+            due.since(self.now).0 / GRACE.over(4).0
+        }
+    }
+
+    #[test]
+    fn a_silent_peer_is_asked_in_four_quick_rounds_and_six_at_doubling_intervals() {
+        let mut asking = Asking::new(PortSet::first(8));
+        asking.question(PortSet::one(0));
+        assert_eq!(asking.inquiry.due(), asking.now);
+        for quarters in [1, 1, 1, 1, 2, 4, 8, 16, 32, 64] {
+            assert!(asking.ask().contains(0));
+            assert_eq!(asking.quarters_until(asking.inquiry.due()), quarters);
+            assert!(asking.inquiry.is_open());
+        }
+        assert_eq!(asking.advance(), Step::Wait);
+        assert!(!asking.inquiry.is_open());
+    }
+
+    #[test]
+    fn each_round_asks_what_is_in_question_and_another_port_in_turn() {
+        let mut asking = Asking::new(PortSet(0b0001_1111));
+        // Ports that are down are asked along, and port 1 once although it is in question twice.
+        asking.question(PortSet(0b0100_0010));
+        asking.question(PortSet(0b0000_0010));
+        for witness in [0, 2, 3, 4, 0] {
+            assert_eq!(asking.ask(), PortSet(0b1110_0010).with(witness));
+        }
+    }
+
+    #[test]
+    fn a_question_during_an_inquiry_waits_for_the_next_one_and_hurries_nothing() {
+        let mut asking = Asking::new(PortSet::first(8));
+        asking.question(PortSet::EMPTY);
+        assert_eq!(asking.inquiry.due(), Time::NEVER, "nothing is in question");
+        asking.question(PortSet::one(0));
+        asking.ask();
+        let due = asking.inquiry.due();
+        asking.question(PortSet(0b1001));
+        assert_eq!(asking.inquiry.due(), due);
+        assert_eq!(asking.answer(0), Answer::Expected);
+        // Nothing has changed, so it begins after the grace time, and port 0 has answered.
+        assert_eq!(asking.quarters_until(asking.inquiry.due()), 4);
+        assert_eq!(asking.ask(), PortSet(0b1001), "port 3, and port 0 as the first that is not in question");
+        asking.answer(0);
+        assert!(asking.inquiry.is_open());
+        asking.answer(3);
+        assert!(!asking.inquiry.is_open());
+    }
+
+    #[test]
+    fn after_inquiries_without_a_result_the_next_waits_twice_as_long_up_to_64_times_the_grace() {
+        let mut asking = Asking::new(PortSet::first(8));
+        let next_wait = |asking: &mut Asking, port| {
+            asking.question(PortSet::one(port));
+            asking.quarters_until(asking.inquiry.due()) / 4
+        };
+        for wait in [0, 1, 2, 4, 8, 16, 32, 64, 64, 64] {
+            assert_eq!(next_wait(&mut asking, 0), wait);
+            assert_eq!(asking.finish(PortSet::EMPTY), Step::Wait);
+        }
+        assert_eq!(next_wait(&mut asking, 0), 64);
+        // A result ends the waiting.
+        assert_eq!(asking.finish(PortSet::first(8).without(0)), Step::Down(PortSet::one(0)));
+        asking.up = asking.up.without(0);
+        assert_eq!(next_wait(&mut asking, 1), 0);
+        // Port 1 answers, and port 0 is found down as before: that is no result.
+        assert_eq!(asking.finish(asking.up), Step::Down(PortSet::one(0)));
+        assert_eq!(next_wait(&mut asking, 1), 1);
+    }
+
+    #[test]
+    fn an_inquiry_after_which_no_port_would_stay_is_without_a_result() {
+        let mut asking = Asking::new(PortSet::one(0));
+        asking.question(PortSet::one(0));
+        // Each of the others answers once, which is not enough to use it.
+        for port in 1..=4 {
+            assert!(asking.ask().contains(port));
+            assert_eq!(asking.answer(port), Answer::Expected);
+        }
+        assert_eq!(asking.advance(), Step::Wait);
+        asking.question(PortSet::one(0));
+        assert_eq!(asking.quarters_until(asking.inquiry.due()), 4);
+    }
+
+    #[test]
+    fn traffic_of_the_third_round_or_later_shows_that_a_port_in_question_is_up() {
+        for rounds in 1..6 {
+            let mut asking = Asking::new(PortSet::first(8).without(2));
+            asking.question(PortSet(0b111));
+            for _ in 0..rounds {
+                asking.ask();
+            }
+            // Port 2 is down until it answers, and port 5 is not in question.
+            for port in [0, 1, 2, 5] {
+                asking.inquiry.heard(asking.now, port, asking.up);
+            }
+            let open = if rounds < 3 { PortSet(0b111) } else { PortSet::one(2) };
+            assert_eq!(asking.inquiry.open, open, "round {rounds}");
+        }
+    }
+
+    #[test]
+    fn traffic_without_a_question_changes_nothing() {
+        let mut asking = Asking::new(PortSet::first(8));
+        asking.inquiry.heard(asking.now, 0, asking.up);
+        assert_eq!(asking.inquiry.due(), Time::NEVER);
+        asking.question(PortSet::one(0));
+        asking.finish(PortSet::EMPTY);
+        let due = asking.inquiry.due();
+        asking.now += Span(1);
+        (0..8).for_each(|port| asking.inquiry.heard(asking.now, port, asking.up));
+        assert_eq!(asking.inquiry.due(), due);
     }
 }

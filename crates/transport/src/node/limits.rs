@@ -106,4 +106,18 @@ mod tests {
         let rates = RequestRates { unknown: 0, ..RequestRates::default() };
         assert!(!UnknownNodes::new(rates, 1).allow(Time(5), 1));
     }
+
+    #[test]
+    fn sources_are_told_apart_whatever_the_seed() {
+        let rates = RequestRates { unknown: 1, all_unknown: u32::MAX, peer: 0 };
+        for seed in [0, 1, 0x5555_5555_5555_5555, u64::MAX] {
+            let mut nodes = UnknownNodes::new(rates, seed);
+            // One source after the other uses its rate up; hardly ever do two share one.
+            let mut all_of =
+                |source| (0..200).filter(|i| nodes.allow(Time(1000 * (200 * source + i)), source)).count();
+            let answered: Vec<_> = (0..20).map(&mut all_of).collect();
+            let whole = answered.iter().filter(|&&count| count as u64 == BURST + 1).count();
+            assert!(whole >= 18, "seed {seed}: {answered:?}");
+        }
+    }
 }

@@ -705,3 +705,6 @@ fn offer_turn(ready: &mut ReadyRing, qp: &impl Transport, waiting: &mut bool, sl
         ready.push(slot);
     }
 }
+
+#[cfg(test)]
+mod tests;

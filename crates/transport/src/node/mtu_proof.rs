@@ -122,7 +122,7 @@ impl MtuProof {
             self.due = self.turn_ends;
             return Step::Wait;
         }
-        let silent = if self.turns > 0 { self.progress.silent() } else { PortSet::EMPTY };
+        let silent = self.progress.silent();
         let packets = self.begin_turn(now, usable);
         self.turn_ends = now + self.pause;
         self.pause = self.pause.times(2).min(LONGEST_PAUSE);
@@ -295,10 +295,7 @@ mod tests {
 
     /// A proof on one port with two paths, and the entropy value of the packet of full size that it has sent.
     fn begun() -> (MtuProof, Ev) {
-        let path = |ev| PathEntry { ev: Ev(ev), port: 0 };
-        let profile = Arc::new(EvProfile::new(&[path(0xE0), path(0xE1)]).unwrap());
-        let (denied, entropy_bits) = (Vec::new(), 32);
-        let question = MtuQuestion { dest_qp: 7, psn: PSN, path_mtu: 4096, profile, denied, entropy_bits };
+        let question = question(&[0, 0], &[]);
         let mut proof = MtuProof::new(Time::ZERO, 0, question.clone());
         let Step::Send(sent, _) = proof.advance(Time::ZERO, PortSet::first(1), Some(question)) else {
             panic!("it sends at once")
@@ -310,21 +307,7 @@ mod tests {
     /// The SACK that answers the packet of full size, changed: whether it counts as an answer.
     fn counts(change: impl FnOnce(&mut Sack)) -> bool {
         let (mut proof, entropy) = begun();
-        let mut sack = Sack {
-            mark: Mark::None,
-            probe_reply: false,
-            ack_psn_offset: 0,
-            entropy,
-            spdcid: 0,
-            dpdcid: 0,
-            cack_psn: PSN,
-            cc_type: Sack::CC_TYPE,
-            cc_flags: 0,
-            mpr: 0,
-            sack_offset: 1,
-            bitmap: 0,
-            cc: CcState::default(),
-        };
+        let mut sack = reflecting(entropy, 0);
         change(&mut sack);
         proof.on_sack(Time(1), &sack);
         proof.progress.is_complete()
@@ -338,5 +321,178 @@ mod tests {
         assert!(!counts(|sack| sack.cack_psn = PSN.offset(1)));
         assert!(!counts(|sack| sack.probe_reply = true));
         assert!(!counts(|sack| sack.entropy = Ev(0xE2)));
+    }
+
+    const TICK: u64 = Span::WIRE_TICK.0;
+
+    /// A question about paths that leave by these ports, in ascending order; the entropy value of path `n` is 0xE0 + n.
+    fn question(ports: &[u8], denied: &[PathId]) -> MtuQuestion {
+        let paths = (0..).zip(ports).map(|(i, &port)| PathEntry { ev: Ev(0xE0 + i), port });
+        let profile = Arc::new(EvProfile::new(&paths.collect::<Vec<_>>()).unwrap());
+        let denied = denied.to_vec();
+        MtuQuestion { dest_qp: 7, psn: PSN, path_mtu: 4096, profile, denied, entropy_bits: 32 }
+    }
+
+    /// A SACK that reflects what a packet was sent with.
+    fn reflecting(entropy: Ev, timestamp: u16) -> Sack {
+        Sack {
+            mark: Mark::None,
+            probe_reply: false,
+            ack_psn_offset: 0,
+            entropy,
+            spdcid: 0,
+            dpdcid: 0,
+            cack_psn: PSN,
+            cc_type: Sack::CC_TYPE,
+            cc_flags: 0,
+            mpr: 0,
+            sack_offset: 1,
+            bitmap: 0,
+            cc: CcState { timestamp, ..CcState::default() },
+        }
+    }
+
+    #[test]
+    fn full_packets_take_turns_on_the_even_paths_and_short_ones_on_the_odd_and_both_on_what_is_left() {
+        // Of five paths of a port these are switched off: then packets go there in turns, the full one first.
+        type Turns = [&'static [(bool, PathId)]; 5];
+        let table: [(&[PathId], Turns); 4] = [
+            (
+                &[],
+                [
+                    &[(true, 0), (false, 1)],
+                    &[(true, 2), (false, 3)],
+                    &[(true, 4), (false, 1)],
+                    &[(true, 0), (false, 3)],
+                    &[(true, 2), (false, 1)],
+                ],
+            ),
+            // What is left keeps its number.
+            (
+                &[1, 2],
+                [
+                    &[(true, 0), (false, 3)],
+                    &[(true, 4), (false, 3)],
+                    &[(true, 0), (false, 3)],
+                    &[(true, 4), (false, 3)],
+                    &[(true, 0), (false, 3)],
+                ],
+            ),
+            (&[1, 3], [&[(true, 0)], &[(false, 0)], &[(true, 2)], &[(false, 2)], &[(true, 4)]]),
+            (&[0, 2, 4], [&[(true, 1)], &[(false, 1)], &[(true, 3)], &[(false, 3)], &[(true, 1)]]),
+        ];
+        for (denied, turns) in table {
+            let question = question(&[0; 5], denied);
+            let mut proof = MtuProof::new(Time::ZERO, 0, question.clone());
+            for expected in turns {
+                let now = proof.due;
+                let Step::Send(packets, _) = proof.advance(now, PortSet::one(0), Some(question.clone()))
+                else {
+                    panic!("a turn is due")
+                };
+                let sent: Vec<_> = packets.iter().map(|t| (t.packet.payload_len == 4096, t.path)).collect();
+                assert_eq!(sent, expected, "without {denied:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn time_stamps_of_full_packets_are_odd_and_those_of_short_ones_even() {
+        for (ticks, expected) in [(6, [7, 6]), (7, [7, 6]), (8, [9, 8]), (0xFFFF, [0xFFFF, 0xFFFE])] {
+            let question = question(&[0, 0], &[]);
+            let mut proof = MtuProof::new(Time::ZERO, 0, question);
+            let packets = proof.begin_turn(Time(ticks * TICK), PortSet::one(0));
+            let sent = packets.iter().map(|transmit| match transmit.packet.body {
+                Body::Write(write) => write.timestamp.map(|timestamp| timestamp.ticks),
+                _ => None,
+            });
+            assert_eq!(sent.collect::<Vec<_>>(), expected.map(Some));
+        }
+    }
+
+    #[test]
+    fn an_answer_on_a_path_of_both_sizes_is_to_the_latest_packet_that_its_time_stamp_allows() {
+        let packet = |is_full, ticks| Sent { ev: Ev(0xE0), port: 0, is_full, ticks };
+        let all = [packet(true, 11), packet(false, 20), packet(true, 31)];
+        let sent: Vec<_> = all.iter().collect();
+        let which = |sack: &Sack| answered(&sent, sack).iter().map(|sent| sent.ticks).collect::<Vec<_>>();
+        // The responder adds the time for which it has held the packet.
+        for (reflected, expected) in [(11, 11), (19, 11), (20, 20), (30, 20), (31, 31), (40, 31)] {
+            assert_eq!(which(&reflecting(Ev(0xE0), reflected)), [expected], "reflects {reflected}");
+        }
+        // Without a time stamp it is taken for the last.
+        assert_eq!(which(&Sack { cc_type: Sack::CC_TYPE + 1, ..reflecting(Ev(0xE0), 11) }), [31]);
+        // Where all are of one size, it does not matter.
+        let alike = [sent[0], sent[2]];
+        assert_eq!(answered(&alike, &reflecting(Ev(0xE0), 0)).len(), 2);
+        assert!(answered(&[], &reflecting(Ev(0xE0), 0)).is_empty());
+    }
+
+    #[test]
+    fn ports_that_have_answered_only_short_packets_are_narrow_and_those_without_any_answer_silent() {
+        let progress = MtuProgress {
+            path_mtu: 4096,
+            asked: PortSet(0b1111_0000),
+            full: PortSet(0b1100_1100),
+            short: PortSet(0b1010_1010),
+        };
+        assert_eq!((progress.silent(), progress.narrow()), (PortSet(0b0001_0000), PortSet(0b0010_0010)));
+        assert!(!progress.is_complete());
+        assert!(MtuProgress { asked: PortSet(0b1100_0000), ..progress }.is_complete());
+    }
+
+    #[test]
+    fn turns_last_twice_as_long_each_and_the_one_that_ends_after_a_second_is_the_last() {
+        let (question, ports) = (question(&[0, 0], &[]), PortSet::one(0));
+        let mut proof = MtuProof::new(Time::ZERO, 0, question.clone());
+        let mut begun = Vec::new();
+        let millis = |n| Time::ZERO + Span::from_millis(n);
+        loop {
+            let now = proof.due;
+            match proof.advance(now, ports, Some(question.clone())) {
+                Step::Send(_, silent) => {
+                    // From the second turn on the port is known to be silent.
+                    assert_eq!(silent, if begun.is_empty() { PortSet::EMPTY } else { ports });
+                    begun.push(now);
+                }
+                Step::Wait => panic!("it is due"),
+                Step::End(progress) => {
+                    assert_eq!((progress.silent(), now), (ports, millis(1110)));
+                    break;
+                }
+            }
+            // Before its end nothing happens.
+            let ends = proof.due;
+            let early = Time(ends.0 - 1);
+            assert!(matches!(proof.advance(early, ports, Some(question.clone())), Step::Wait));
+            assert_eq!(proof.due, ends);
+        }
+        assert_eq!(begun, [0, 10, 30, 70, 150, 310, 470, 630, 790, 950].map(millis));
+        // A driver that comes late: after exactly a second there is one more turn.
+        let second = Time::ZERO + PATIENCE;
+        for (late, ends) in [(second, false), (second + Span(1), true)] {
+            let mut proof = MtuProof::new(Time::ZERO, 0, question.clone());
+            proof.advance(Time::ZERO, ports, Some(question.clone()));
+            let step = proof.advance(late, ports, Some(question.clone()));
+            assert_eq!(matches!(step, Step::End(_)), ends);
+        }
+    }
+
+    #[test]
+    fn a_proof_ends_at_once_when_the_port_that_has_not_answered_goes_down() {
+        let (question, slot) = (question(&[0, 0, 1, 1], &[]), 3);
+        let mut proofs = MtuProofs::new();
+        proofs.begin(Time::ZERO, slot, question.clone());
+        let step = proofs.advance(Time::ZERO, slot, PortSet::first(2), Some(question.clone()));
+        assert!(matches!(step, Step::Send(packets, _) if packets.len() == 4));
+        proofs.on_sack(Time(5), slot, &reflecting(Ev(0xE0), 1));
+        assert_eq!(proofs.next(Time(5)), None, "port 1 has not answered");
+        proofs.ports_changed(Time(6));
+        assert_eq!((proofs.due(), proofs.next(Time(6))), (Time(6), Some(slot)));
+        let Step::End(progress) = proofs.advance(Time(6), slot, PortSet::one(0), Some(question)) else {
+            panic!("nothing is left to prove")
+        };
+        assert_eq!((progress.asked, progress.full), (PortSet::one(0), PortSet::one(0)));
+        assert_eq!((proofs.due(), proofs.next(Time::NEVER)), (Time::NEVER, None));
     }
 }

@@ -68,4 +68,17 @@ mod tests {
         let taken = (0..10_000u64).filter(|i| budget.take(Time(i * Span::from_micros(10).0))).count();
         assert_eq!(taken, 9, "in 100 ms, the first after 10 ms");
     }
+
+    #[test]
+    fn a_refused_probe_is_allowed_when_the_patience_is_over_and_the_next_waits_again() {
+        let mut budget = ProbeBudget::new();
+        let refused = Time(1_000);
+        assert!(!budget.take(refused));
+        // Asking again does not prolong it.
+        assert!(!budget.take(Time(refused.0 + PATIENCE.0 - 1)));
+        assert!(budget.take(refused + PATIENCE));
+        assert!(!budget.take(refused + PATIENCE));
+        assert!(!budget.take(refused + PATIENCE + Span(PATIENCE.0 - 1)));
+        assert!(budget.take(refused + PATIENCE + PATIENCE));
+    }
 }

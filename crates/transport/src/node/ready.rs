@@ -98,4 +98,21 @@ mod tests {
         ring.remove(2);
         assert_eq!((ring.first(), ring.len()), (Some(1), 1));
     }
+
+    #[test]
+    fn the_ring_knows_how_many_it_holds() {
+        let mut ring = ReadyRing::default();
+        assert_eq!((ring.len(), ring.is_empty(), ring.first()), (0, true, None));
+        for slot in 0..5 {
+            ring.push(slot);
+            assert_eq!((ring.len(), ring.is_empty()), (slot as usize + 1, false));
+        }
+        ring.end_turn();
+        assert_eq!(ring.len(), 5, "a turn that ends removes nobody");
+        ring.drop_first();
+        for (slot, left) in [(0, 3), (3, 2), (2, 1), (4, 0)] {
+            ring.remove(slot);
+            assert_eq!((ring.len(), ring.is_empty()), (left, left == 0));
+        }
+    }
 }

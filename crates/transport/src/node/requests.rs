@@ -133,3 +133,70 @@ pub(super) fn endpoint_response(psn: Psn, request: &Erth) -> Packet {
     let eeth = Eeth { op: request.op, timestamp: request.timestamp.ticks };
     Packet::new(ENDPOINT_QP, psn, Body::EndpointResponse(eeth))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::tests::Notes;
+
+    const ROUTE: Route = Route::Port(0);
+
+    /// Three probes: of peers 7, 8 and 7 again, sent at 0, 1 and 2 us, which wait for 30, 20 and 10 us.
+    fn asked() -> (Requests, Notes, [u16; 3]) {
+        let (mut requests, mut notes) = (Requests::new(3, None), Notes::default());
+        let ids = [(7, 0, 30), (8, 1, 20), (7, 2, 10)].map(|(peer, sent, wait)| {
+            let (sent, wait) = (micros(sent), Span::from_micros(wait));
+            requests.ask(sent, (peer, ROUTE), Question::EvProbe, wait, &mut notes).unwrap()
+        });
+        (requests, notes, ids)
+    }
+
+    fn micros(n: u64) -> Time {
+        Time::ZERO + Span::from_micros(n)
+    }
+
+    #[test]
+    fn an_answer_belongs_to_the_probe_with_its_id() {
+        let (mut requests, mut notes, [first, second, third]) = asked();
+        let mut answer = |requests: &mut Requests, at, peer, id, sent| {
+            requests.on_answer(micros(at), peer, id, micros(sent).wire_ticks(), &mut notes)
+        };
+        assert!(answer(&mut requests, 6, 7, third, 2));
+        assert!(!answer(&mut requests, 6, 7, second, 1), "another peer has this id");
+        assert!(!answer(&mut requests, 6, 7, third, 2), "it was answered");
+        assert!(answer(&mut requests, 7, 7, first, 0));
+        assert!(answer(&mut requests, 9, 8, second, 1));
+        let rtt = |micros| Ok(Span::from_micros(micros));
+        assert_eq!(notes.probes, [(7, third, rtt(4)), (7, first, rtt(7)), (8, second, rtt(8))]);
+        assert_eq!(requests.due(), Time::NEVER);
+    }
+
+    #[test]
+    fn each_probe_times_out_at_its_own_deadline() {
+        let (mut requests, mut notes, [first, second, third]) = asked();
+        let mut stats = NodeStats::default();
+        let mut missed = Vec::new();
+        while requests.due() != Time::NEVER {
+            let due = requests.due();
+            requests.expire(Time(due.0 - 1), &mut notes, &mut stats);
+            assert!(notes.probes.is_empty(), "nothing before its deadline");
+            requests.expire(due, &mut notes, &mut stats);
+            missed.extend(notes.probes.drain(..).map(|(peer, id, result)| (due, peer, id, result)));
+            assert_eq!(stats.probes_unanswered, missed.len() as u64);
+        }
+        let late = Err(ProbeTimeout);
+        let expected =
+            [(micros(12), 7, third, late), (micros(21), 8, second, late), (micros(30), 7, first, late)];
+        assert_eq!(missed, expected);
+    }
+
+    #[test]
+    fn of_a_peer_that_is_forgotten_nothing_is_reported() {
+        let (mut requests, mut notes, [_, second, _]) = asked();
+        let mut stats = NodeStats::default();
+        requests.forget(7);
+        requests.expire(micros(100), &mut notes, &mut stats);
+        assert_eq!(notes.probes, [(8, second, Err(ProbeTimeout))]);
+        assert_eq!((requests.due(), stats.probes_unanswered), (Time::NEVER, 1));
+    }
+}

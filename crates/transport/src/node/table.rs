@@ -312,10 +312,41 @@ mod tests {
                 table.entries[0].generation = generation - 1;
                 table.release(0);
                 let slot = table.reserve(&numbers, 7, 0).unwrap();
-                assert!(!is_reserved(table.number(&numbers, slot)), "key {key}");
+                // The next generation whose number is not reserved; generation 0 is not used.
+                let next = (0..).map(|skip| (generation - 1 + skip) % 1023 + 1);
+                let expected = next.map(|next| numbers.join(next, 0)).find(|&number| !is_reserved(number));
+                assert_eq!(table.number(&numbers, slot), expected.unwrap(), "key {key}");
                 skipped += 1;
             }
         }
         assert!(skipped > 0);
+    }
+
+    #[test]
+    fn three_low_numbers_and_the_multicast_number_are_reserved() {
+        let looked_at = (0..1000).chain(0xFF_FC00..0x100_0000);
+        let reserved: Vec<_> = looked_at.filter(|&number| is_reserved(number)).collect();
+        assert_eq!(reserved, [0, 1, 2, 0xFF_FFFF]);
+    }
+
+    #[test]
+    fn slots_begin_with_generations_of_their_own_that_follow_from_the_seed() {
+        let numbers = Numbers { slot_bits: 4, min_free: 16, key: None, prefix: None };
+        let mut seen = std::collections::HashSet::new();
+        let seeds = [0x0F, 0x17, 0xF0, u64::MAX];
+        for seed in seeds {
+            let first_generations = || {
+                let mut table = Table::<u8>::default();
+                let mut next = || {
+                    let slot = table.reserve(&numbers, seed, 0).unwrap();
+                    table.number(&numbers, slot) >> 4
+                };
+                [(); 16].map(|()| next())
+            };
+            assert_eq!(first_generations(), first_generations());
+            seen.extend(first_generations());
+        }
+        // Of a million generations 64 are hardly ever the same.
+        assert_eq!(seen.len(), 16 * seeds.len());
     }
 }

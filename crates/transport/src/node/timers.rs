@@ -21,16 +21,13 @@ pub(super) struct Scheduled {
 impl Scheduled {
     pub const NEVER: Self = Scheduled { earliest: Time::NEVER, later: Time::NEVER };
 
-    /// An entry has expired: whether it was the earliest.
+    /// An entry has expired: whether it was the earliest. Entries expire in order, so the later one is never the first.
     pub fn expire(&mut self, due: Time) -> bool {
-        if due == self.earliest {
+        let is_earliest = due == self.earliest;
+        if is_earliest {
             *self = Scheduled { earliest: self.later, later: Time::NEVER };
-            return true;
         }
-        if due == self.later {
-            self.later = Time::NEVER;
-        }
-        false
+        is_earliest
     }
 }
 
@@ -85,6 +82,8 @@ impl Timers {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::time::Span;
 
@@ -125,5 +124,47 @@ mod tests {
         }
         assert_eq!(asked, [100, 500]);
         assert_eq!(timers.next(), Time::NEVER);
+    }
+
+    #[test]
+    fn a_deadline_that_stays_has_one_entry_and_one_that_is_never_has_none() {
+        let (mut timers, mut scheduled) = (Timers::default(), Scheduled::NEVER);
+        timers.schedule(&mut scheduled, Time::NEVER, SLOT);
+        assert_eq!((timers.len(), timers.next()), (0, Time::NEVER));
+        for due in [500, 500, 700, Time::NEVER.0, 500] {
+            timers.schedule(&mut scheduled, Time(due), SLOT);
+            assert_eq!((timers.len(), timers.next()), (1, Time(500)));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Queue pairs whose deadlines are moved back and forth, or dropped, are asked in time, whenever the driver calls.
+        #[test]
+        fn no_deadline_of_any_queue_pair_is_missed(
+            steps in prop::collection::vec((0..3usize, prop::option::of(0..40u64), 0..20u64), 1..100),
+        ) {
+            let mut timers = Timers::default();
+            let (mut scheduled, mut deadlines) = ([Scheduled::NEVER; 3], [Time::NEVER; 3]);
+            let mut now = Time::ZERO;
+            for (slot, wait, pause) in steps {
+                deadlines[slot] = wait.map_or(Time::NEVER, |wait| now + Span(wait));
+                timers.schedule(&mut scheduled[slot], deadlines[slot], slot as Slot);
+                prop_assert!(deadlines.iter().all(|&due| timers.next() <= due));
+                now += Span(pause);
+                while let Some((due, slot)) = timers.pop_due(now) {
+                    let slot = slot as usize;
+                    prop_assert!(due <= now);
+                    if scheduled[slot].expire(due) {
+                        if deadlines[slot] <= now {
+                            deadlines[slot] = Time::NEVER;
+                        }
+                        timers.schedule(&mut scheduled[slot], deadlines[slot], slot as Slot);
+                    }
+                }
+                prop_assert!(deadlines.iter().all(|&due| due > now && timers.next() <= due));
+            }
+        }
     }
 }

@@ -273,4 +273,93 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn the_filling_presses_from_beyond_each_threshold_on() {
+        let table = [
+            (GIVE_WAY_ABOVE, Pressure::NONE, Pressure::GROW),
+            (GIVE_WAY_ABOVE + 1e-9, GIVE_WAY.into(), GIVE_WAY.into()),
+            (SHRINK_ABOVE, GIVE_WAY.into(), GIVE_WAY.into()),
+            (SHRINK_ABOVE + 1e-9, SHRINK.into(), SHRINK.into()),
+        ];
+        for (fill, fits, does_not_fit) in table {
+            assert_eq!([pressure(fill, true), pressure(fill, false)], [fits, does_not_fit], "{fill}");
+        }
+    }
+
+    #[test]
+    fn each_sender_gets_its_share_of_half_of_what_the_buffers_hold() {
+        // (Packets that the buffers hold, receivers), the window in units of 128 packets, and whether windows return.
+        let table = [
+            ((16_384, 1), 64, true),
+            ((16_384, 4), 16, true),
+            ((16_384, 100), 1, false),
+            // Exactly one unit for each is enough.
+            ((1024, 4), 1, true),
+            ((1023, 4), 1, false),
+            // The field of a SACK has 8 bits.
+            ((65_279, 1), 254, true),
+            ((1 << 30, 1), 255, true),
+        ];
+        for ((packets, receivers), mpr, restore) in table {
+            let (mut watch, mut table) = (BufferWatch::new(INTERVAL), Table::<QueuePair>::default());
+            assert_eq!(watch.mpr(), u8::MAX, "nothing is held back before the first look");
+            for slot in 0..receivers {
+                watch.received(Time(5), slot, &mut Receiving::default(), 1);
+            }
+            let buffers = Buffers { bytes: packets * 5120, queued: 0, fill: 0.0, packet: 5120 };
+            watch.look(watch.due(), &mut table, || buffers);
+            let told = watch.pressure(&mut Receiving::default());
+            assert_eq!((watch.mpr(), told.penalty, told.restore), (mpr, 0, restore), "{packets} packets");
+        }
+    }
+
+    #[test]
+    fn without_an_overflow_what_comes_in_changes_no_pressure() {
+        let mut fed = Fed::new(0.0);
+        for _ in 0..3 {
+            fed.receive(Time(5), 10_000);
+            assert_eq!(fed.watch.pressure(&mut fed.receiving), Pressure::NONE);
+        }
+    }
+
+    #[test]
+    fn an_overflow_is_reported_until_what_was_queued_has_come_in_and_to_each_sender_once_at_least() {
+        let mut fed = Fed::new(0.0);
+        let mut others = [Receiving::default(); 2];
+        fed.receive(Time(5), 10_000);
+        assert_eq!(fed.watch.pressure(&mut others[0]), Pressure::NONE);
+        assert_eq!(fed.watch.due(), Time(5) + INTERVAL);
+        fed.watch.overflowed(Time(7), &Buffers { bytes: 1 << 20, queued: 30_000, fill: 1.0, packet: 5120 });
+        assert_eq!((fed.watch.overflows(), fed.watch.due()), (1, Time(5) + INTERVAL));
+        assert!(fed.watch.has_unreported_overflow(&fed.receiving));
+        // Up to the last byte, and then windows are held. A look at buffers that are empty again ends nothing.
+        for (bytes, told) in [(20_000, Pressure::OVERFLOW), (9999, Pressure::OVERFLOW), (1, Pressure::HOLD)] {
+            fed.receive(Time(8), bytes);
+            assert_eq!(fed.watch.pressure(&mut fed.receiving), told, "{bytes} bytes");
+            assert!(!fed.watch.has_unreported_overflow(&fed.receiving));
+            if told == Pressure::OVERFLOW {
+                fed.look();
+            }
+        }
+        // Another queue pair has not told its sender yet.
+        let told = [(); 2].map(|()| fed.watch.pressure(&mut others[0]));
+        assert_eq!(told, [Pressure::OVERFLOW, Pressure::HOLD]);
+        fed.look();
+        assert_eq!(fed.watch.pressure(&mut fed.receiving), Pressure::GROW);
+        // The next overflow is another one.
+        fed.watch.overflowed(Time(9), &Buffers { bytes: 1 << 20, queued: 0, fill: 1.0, packet: 5120 });
+        assert_eq!(fed.watch.overflows(), 2);
+        assert!(others.iter().all(|receiving| fed.watch.has_unreported_overflow(receiving)));
+        fed.receive(Time(10), 1);
+        assert_eq!(fed.watch.pressure(&mut fed.receiving), Pressure::OVERFLOW);
+        assert_eq!(fed.watch.pressure(&mut fed.receiving), Pressure::HOLD);
+    }
+
+    #[test]
+    fn an_overflow_at_a_node_that_has_received_nothing_is_looked_at_after_the_interval() {
+        let mut fed = Fed::new(0.0);
+        fed.watch.overflowed(Time(7), &Buffers { bytes: 1 << 20, queued: 30_000, fill: 1.0, packet: 5120 });
+        assert_eq!(fed.watch.due(), Time(7) + INTERVAL);
+    }
 }

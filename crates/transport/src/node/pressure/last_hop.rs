@@ -235,4 +235,94 @@ mod tests {
         assert!(most > 4.0 * f64::from(GIVE_WAY.penalty) && most < HALF_IN_A_ROUND_TRIP, "{told:?}");
         assert_eq!(told[1..], [GIVE_WAY, Pressure::HOLD]);
     }
+
+    /// A node of 100 bytes a period of 8 ps, which has received this many in the present one. Its senders are pressed.
+    fn pressed(bytes: u64) -> DestinationControl {
+        let held = DestinationControl::new(1, Span(8));
+        DestinationControl { capacity: 100.0, fair: 10.0, bytes, judged: Pressure::HOLD, ..held }
+    }
+
+    #[test]
+    fn senders_are_released_held_or_pressed_by_the_load_and_grow_in_the_parts_of_a_period_that_are_free() {
+        // Load in per cent, what all are told, and in how many eighths of a period senders may grow: 8 at 75 %, 0 at 97 %.
+        let table = [
+            (79, Pressure::NONE, 0),
+            (80, Pressure::HOLD, 7),
+            (85, Pressure::HOLD, 5),
+            (90, Pressure::HOLD, 3),
+            (95, Pressure::HOLD, 1),
+            (96, Pressure::HOLD, 1),
+            (97, GIVE_WAY, 0),
+            (120, GIVE_WAY, 0),
+        ];
+        for (load, told, growing) in table {
+            for periods in [1, 2, 4] {
+                let mut control = pressed(load * periods);
+                assert_eq!(control.judge(periods as f64), told, "{load} % in {periods} periods");
+                assert_eq!(control.growing, growing, "{load} % in {periods} periods");
+            }
+        }
+    }
+
+    #[test]
+    fn a_held_sender_may_grow_in_the_first_parts_of_each_period() {
+        let sender = |per_period| Receiving { per_period, ..Receiving::default() };
+        for growing in 0..=SLICES {
+            let control = DestinationControl { growing, period: Span(80), ..pressed(0) };
+            let told = |share, at| control.pressure_for(Time(at), &sender(share));
+            for at in 0..240 {
+                let is_free = at / 10 % 8 < growing;
+                let expected = if is_free { Pressure::GROW } else { Pressure::HOLD };
+                assert_eq!(told(10, at), expected, "at {at} with {growing} parts");
+                // One below its share grows in all of them as soon as there is room.
+                let expected = if growing > 0 { Pressure::GROW } else { Pressure::HOLD };
+                assert_eq!(told(8, at), expected, "at {at} with {growing} parts, below its share");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_sender_is_told_depends_on_its_share() {
+        // What it sends in a period, where the fair share is 10, and what it is told: at full load, and after trims.
+        let give = |penalty| Pressure { penalty, restore: false };
+        let table = [
+            (0, Pressure::HOLD, PRESS),
+            (8, Pressure::HOLD, PRESS),
+            (9, GIVE_WAY, PRESS),
+            (10, GIVE_WAY, PRESS),
+            (11, GIVE_WAY, PRESS),
+            // Half of the excess in a round trip, in 128ths of what is acknowledged, but not less than the others.
+            (12, give(10), give(10)),
+            (20, give(32), give(32)),
+            (40, give(48), give(48)),
+        ];
+        for (per_period, at_full_load, after_trims) in table {
+            let sender = Receiving { per_period, ..Receiving::default() };
+            let told = |judged, overrun| {
+                DestinationControl { judged, overrun, ..pressed(0) }.pressure_for(Time(3), &sender)
+            };
+            assert_eq!([told(GIVE_WAY, 0), told(PRESS, 1)], [at_full_load, after_trims], "{per_period}");
+            assert_eq!(told(Pressure::NONE, 0), Pressure::NONE);
+        }
+        // Just at the limit a sender gives no excess back.
+        let sender = Receiving { per_period: 11, ..Receiving::default() };
+        assert_eq!(pressed(0).pressure_for(Time(3), &sender), Pressure::HOLD);
+    }
+
+    #[test]
+    fn an_incast_that_returns_within_a_hundred_periods_is_pressed_at_once() {
+        for (clean, told) in [(1, PRESS), (99, PRESS), (100, Pressure::NONE), (101, Pressure::NONE)] {
+            let mut control = pressed(0);
+            let mut judge = |refused| {
+                control.refused = refused;
+                control.judged = control.judge(1.0);
+                control.judged
+            };
+            assert_eq!(judge(1), PRESS);
+            for _ in 0..clean {
+                assert_eq!(judge(0), Pressure::NONE);
+            }
+            assert_eq!(judge(1), told, "after {clean} periods");
+        }
+    }
 }
