@@ -243,4 +243,26 @@ mod tests {
         let used: Vec<_> = (0..9).map(|_| reps.next(0)).collect();
         assert_eq!(used, (40..48).map(Some).chain([None]).collect::<Vec<_>>());
     }
+
+    #[test]
+    fn reps_takes_back_only_the_path_that_was_stored_last_and_is_unused() {
+        let mut reps = Reps::new(1, 1);
+        [3, 5].into_iter().for_each(|index| reps.acked(0, index));
+        [3, 9].into_iter().for_each(|index| reps.congested(0, index));
+        assert_eq!([reps.next(0), reps.next(0), reps.next(0)], [Some(3), Some(5), None]);
+        reps.congested(0, 5);
+        assert_eq!(reps.next(0), None);
+        reps.acked(0, 7);
+        assert_eq!([reps.next(0), reps.next(0)], [Some(7), None]);
+    }
+
+    #[test]
+    fn reps_goes_on_exploring_after_a_loss_if_nothing_is_stored() {
+        let mut reps = Reps::new(2, 1);
+        reps.acked(1, 4);
+        reps.lost(0);
+        reps.acked(0, 3);
+        assert_eq!([reps.next(0), reps.next(0)], [Some(3), None]);
+        assert_eq!([reps.next(1), reps.next(1)], [Some(4), None], "the other plane has lost nothing");
+    }
 }
