@@ -64,6 +64,7 @@ pub(in crate::mrc) struct ReversePaths {
     answer: Answer,
     /// The path of the latest probe of a reverse path, until it is answered.
     unanswered: EvIndex,
+    /// The plane whose turn it is, modulo the number of planes.
     turn: u8,
     /// Port on which the last packet of the peer arrived, and [`USED`].
     heard_on: u8,
@@ -206,11 +207,11 @@ impl ReversePaths {
                 continue;
             }
             if self.planes[plane].is_fresh(now) && paths.state(index).usable() {
-                self.turn = ((plane + 1) % count) as u8;
+                self.turn = (plane + 1) as u8;
                 return Some(index);
             }
             if confirmed == UNKNOWN && !asked {
-                self.turn = ((plane + 1) % count) as u8;
+                self.turn = (plane + 1) as u8;
                 return Some(self.next_candidate(paths, index));
             }
             // Most failures affect both directions. If no path is known to work, every second report uses the plane on
@@ -224,7 +225,7 @@ impl ReversePaths {
         let (plane, index) = fallback?;
         self.heard_on ^= USED;
         if self.heard_on & USED == 0 {
-            self.turn = ((plane + 1) % count) as u8;
+            self.turn = (plane + 1) as u8;
         }
         // This path is not known to work. The plane moves on to its next path, so that all of them are tried in time.
         Some(self.next_candidate(paths, index))
