@@ -247,7 +247,9 @@ impl ReversePaths {
         if !paths.state(candidate as EvIndex).usable() {
             candidate = condemned.unwrap_or(candidate);
         }
-        self.planes[index as usize % count].index = candidate as EvIndex;
+        let reverse = &mut self.planes[index as usize % count];
+        // What was known of the plane was its path before this one.
+        *reverse = Reverse::new(candidate as EvIndex, reverse.confirmed().min(DOUBTED));
         candidate as EvIndex
     }
 

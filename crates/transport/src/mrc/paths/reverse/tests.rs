@@ -208,6 +208,19 @@ fn a_denied_path_is_replaced_by_others_of_its_plane_and_a_denied_plane_loses_its
 }
 
 #[test]
+fn a_path_that_takes_the_place_of_a_denied_one_is_not_known_to_work_until_it_is_confirmed() {
+    let now = Time(1 << 40);
+    let (mut paths, mut reverse) = confirmed(1, now);
+    paths.set_denied(0, true);
+    let next = |reverse: &mut ReversePaths| reverse.next(now, &paths, UP, false);
+    assert_eq!([(); 4].map(|()| next(&mut reverse)), [1, 2, 3, 1].map(Some));
+    assert!(reverse.is_blind(now));
+    reverse.confirm(now, &paths, 3);
+    assert!(!reverse.is_blind(now));
+    assert_eq!([(); 3].map(|()| next(&mut reverse)), [3, 3, 3].map(Some));
+}
+
+#[test]
 fn a_doubt_concerns_the_plane_only_if_the_path_is_its_own_or_none_is_known() {
     let now = Time(1 << 40);
     let (paths, mut reverse) = confirmed(2, now);
