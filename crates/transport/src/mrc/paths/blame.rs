@@ -121,6 +121,7 @@ impl Paths {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mrc::paths::tests::with_config;
 
     #[test]
     fn a_plane_is_dead_only_after_two_round_trips_of_nothing_but_losses() {
@@ -156,5 +157,20 @@ mod tests {
             after(0),
             "nothing arrived: whether the plane is dead is asked, not its share"
         );
+    }
+
+    #[test]
+    fn on_a_plane_that_loses_nothing_else_the_second_burst_lost_in_a_row_condemns_its_path() {
+        for burst in [1, 4] {
+            let mut paths = with_config(2, |config| {
+                (config.paths.model.trims, config.paths.burst) = (false, burst);
+            });
+            let mut lose = |index| paths.blame(Time::ZERO, index, PortSet::first(2), Span::from_micros(10));
+            assert_eq!(lose(2), Condemned::Unchanged, "each path has its own count");
+            for _ in 1..2 * burst {
+                assert_eq!(lose(0), Condemned::Unchanged);
+            }
+            assert_eq!(lose(0), Condemned::Path);
+        }
     }
 }

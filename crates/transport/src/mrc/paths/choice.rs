@@ -285,3 +285,6 @@ impl Paths {
         self.next_condemned(|p| p == port)
     }
 }
+
+#[cfg(test)]
+mod tests;

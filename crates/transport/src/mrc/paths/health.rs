@@ -177,3 +177,6 @@ impl Paths {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -381,18 +381,38 @@ mod tests {
     use crate::mrc::{CcProfile, PathModel};
     use crate::time::Span;
 
-    fn set(profile: EvProfile, active: u16, backup: u16, min_active: u16, burst: u8) -> Paths {
+    /// Paths of a profile with 64 on each port, with the settings as changed.
+    pub(super) fn with_config(planes: u8, change: impl FnOnce(&mut QpConfig)) -> Paths {
         let model = PathModel::new(Span::from_micros(10), true);
-        let paths =
-            PathConfig { active, backup, min_active, burst, ..PathConfig::new(Arc::new(profile), model) };
-        Paths::new(&QpConfig { seed: 7, ..QpConfig::new(1, 2, paths, Arc::new(CcProfile::FixedWindow(1))) })
+        let paths = PathConfig::new(Arc::new(profile(planes)), model);
+        let mut config = QpConfig::new(1, 2, paths, Arc::new(CcProfile::FixedWindow(1)));
+        config.seed = 7;
+        change(&mut config);
+        Paths::new(&config)
     }
 
-    fn paths(planes: u8, active: u16, backup: u16, burst: u8) -> Paths {
+    fn profile(planes: u8) -> EvProfile {
         let list: Vec<_> = (0..64u32)
             .flat_map(|i| (0..planes).map(move |port| PathEntry { ev: Ev(i << 4 | u32::from(port)), port }))
             .collect();
-        set(EvProfile::new(&list).unwrap(), active, backup, active / 4, burst)
+        EvProfile::new(&list).unwrap()
+    }
+
+    fn set(profile: EvProfile, active: u16, backup: u16, min_active: u16, burst: u8) -> Paths {
+        with_config(1, |config| {
+            config.paths = PathConfig {
+                profile: Arc::new(profile),
+                active,
+                backup,
+                min_active,
+                burst,
+                ..config.paths.clone()
+            };
+        })
+    }
+
+    pub(super) fn paths(planes: u8, active: u16, backup: u16, burst: u8) -> Paths {
+        set(profile(planes), active, backup, active / 4, burst)
     }
 
     #[test]
@@ -433,8 +453,22 @@ mod tests {
         assert_eq!(paths.odd_reflections(), (1, 0));
     }
 
-    fn select(paths: &mut Paths, ports: PortSet) -> Option<EvIndex> {
+    pub(super) fn select(paths: &mut Paths, ports: PortSet) -> Option<EvIndex> {
         paths.select(Time::ZERO, ports, ports, None)
+    }
+
+    #[test]
+    fn behind_a_checkpoint_the_paths_are_those_of_the_profile_given() {
+        let mut paths = paths(2, 16, 16, 1);
+        let before: Vec<_> = (0..32).map(|index| (paths.path(index), paths.ev(index))).collect();
+        let list: Vec<_> = (0..128).map(|i| PathEntry { ev: Ev(1000 + i), port: (i % 2) as u8 }).collect();
+        let other = Arc::new(EvProfile::new(&list).unwrap());
+        paths.rejoin(&other);
+        assert!(Arc::ptr_eq(paths.profile(), &other));
+        for (index, (path, ev)) in (0..).zip(before) {
+            assert_eq!((paths.path(index), paths.ev(index)), (path, other.entries()[usize::from(path)].ev));
+            assert_ne!(paths.ev(index), ev);
+        }
     }
 
     #[test]
@@ -446,7 +480,7 @@ mod tests {
         }
     }
 
-    fn sent_per_plane(paths: &mut Paths, ports: PortSet, packets: usize) -> Vec<usize> {
+    pub(super) fn sent_per_plane(paths: &mut Paths, ports: PortSet, packets: usize) -> Vec<usize> {
         let mut sent = vec![0; paths.plane_count()];
         for _ in 0..packets {
             let index = select(paths, ports).unwrap();

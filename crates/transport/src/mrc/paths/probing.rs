@@ -205,16 +205,18 @@ impl ConditionProbes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mrc::paths::tests::with_config;
+    use crate::mrc::paths::{EvInput, EvRecord};
 
     #[test]
     fn queue_pairs_and_paths_do_not_probe_at_the_same_time() {
         let wait = Span(1 << 20);
-        let draw = |seed, index| {
-            ConditionProbes::new(seed, Span::from_micros(10)).jitter(Time(1 << 40), index, wait).0
-        };
-        let by_queue_pair: Vec<_> = (0..1000).map(|seed| draw(seed, 3)).collect();
-        let by_path: Vec<_> = (0..1000).map(|index| draw(7, index)).collect();
-        for mut waits in [by_queue_pair, by_path] {
+        let draw =
+            |now, seed, index| ConditionProbes::new(seed, Span::from_micros(10)).jitter(now, index, wait).0;
+        let by_queue_pair = |now| (0..1000).map(|seed| draw(now, seed, 3)).collect::<Vec<_>>();
+        let by_path: Vec<_> = (0..1000).map(|index| draw(NOW, 7, index)).collect();
+        // At any time, also one that is all ones in binary.
+        for mut waits in [by_queue_pair(NOW), by_queue_pair(Time((1 << 41) - 1)), by_path] {
             let mean = waits.iter().sum::<u64>() / 1000;
             assert!(mean.abs_diff(wait.0 * 7 / 8) < wait.0 / 100, "{mean}");
             waits.sort_unstable();
@@ -222,5 +224,203 @@ mod tests {
             waits.dedup();
             assert!(waits.len() > 200, "{} of 256 values", waits.len());
         }
+    }
+
+    const RTT: Span = Span::from_micros(10);
+    const NOW: Time = Time(1 << 40);
+
+    /// 16 paths on some planes, whose switches drop packets.
+    fn dropping(planes: u8) -> Paths {
+        with_config(planes, |config| {
+            (config.paths.active, config.paths.backup) = (16, 0);
+            config.paths.model.trims = false;
+        })
+    }
+
+    /// Some condemned paths of 16 on two planes, and no probe scheduled yet.
+    fn condemned(indices: &[EvIndex]) -> (Paths, ConditionProbes) {
+        let mut paths = dropping(2);
+        indices.iter().for_each(|&index| _ = paths.condemn(index));
+        (paths, ConditionProbes::new(7, RTT))
+    }
+
+    #[test]
+    fn a_probes_id_names_its_path_and_its_sequence_number_modulo_128() {
+        let mut probes = ConditionProbes::new(7, RTT);
+        for sequence in (0..128).chain(0..10) {
+            assert_eq!(probes.last_sequence(), sequence);
+            for index in [0, 1, 255, 256, 511] {
+                let id = probes.id(index);
+                assert_eq!(u32::from(id), u32::from(sequence) * 512 + u32::from(index));
+                assert_eq!(
+                    (ConditionProbes::path_of(id), ConditionProbes::sequence_of(id)),
+                    (index, sequence)
+                );
+            }
+            probes.next_sequence();
+        }
+    }
+
+    #[test]
+    fn a_probe_is_recent_until_64_have_followed_it() {
+        // From both ends of the range of sequence numbers, and of the byte that holds them.
+        for start in [0, 1, 63, 64, 100, 127, 128, 200, 255] {
+            let mut probes = ConditionProbes::new(7, RTT);
+            (0..start).for_each(|_| probes.next_sequence());
+            let id = probes.id(5);
+            for followed in 0..128 {
+                assert_eq!(probes.is_recent(id), followed < 64, "{followed} after {start}");
+                probes.next_sequence();
+            }
+            assert!(probes.is_recent(id), "it looks like the last one again");
+        }
+    }
+
+    #[test]
+    fn each_queue_pair_has_a_seed_of_its_own() {
+        let seeds: std::collections::BTreeSet<_> =
+            (0..100).map(|seed| ConditionProbes::new(seed, RTT).seed()).collect();
+        assert_eq!(seeds.len(), 100);
+    }
+
+    #[test]
+    fn the_newest_packet_whose_number_tells_the_plane_is_sent_again_as_a_probe() {
+        for planes in [1, 2, 3, 8] {
+            let mut paths = dropping(planes);
+            let planes = Seq::from(planes);
+            for start in (0..9).chain((1 << 32) - 4..(1 << 32) + 9) {
+                for end in start..start + 2 * planes + 2 {
+                    for index in 0..planes as EvIndex {
+                        let fits = |seq: &Seq| seq % planes == u64::from(index);
+                        let newest = (start..end).rev().find(fits).filter(|_| end - start >= planes);
+                        assert_eq!(paths.duplicate_for(index, &(start..end)), newest, "{start}..{end}");
+                    }
+                }
+            }
+            // Only the first probe of a row is of full size.
+            paths.condemn(0);
+            paths.record_mut(0).set_probing(1, 0);
+            assert_eq!(paths.duplicate_for(0, &(0..100)), None);
+        }
+        let trimming = with_config(2, |_| {});
+        assert_eq!(trimming.duplicate_for(0, &(0..100)), None, "a loss shows a failure there");
+    }
+
+    #[test]
+    fn the_answer_to_a_duplicate_belongs_to_a_condemned_path_that_was_probed() {
+        let (mut paths, mut probes) = condemned(&[2, 4, 6]);
+        for (index, seq) in [(2, 100), (4, 102)] {
+            probes.schedule_next(NOW, &mut paths, index, RTT);
+            assert_eq!(paths.probed_by_duplicate(paths.ev(index), seq), Some(index));
+            assert_eq!(paths.probed_by_duplicate(paths.ev(index), seq + 1), None, "its plane is the other");
+        }
+        assert_eq!(paths.probed_by_duplicate(paths.ev(6), 100), None, "it was not probed yet");
+        paths.mark(8, 9);
+        assert_eq!(paths.probed_by_duplicate(paths.ev(8), 100), None, "it is congested, not condemned");
+        assert!(paths.restore(2, EvInput::ProbesGood));
+        assert_eq!(paths.probed_by_duplicate(paths.ev(2), 100), None, "it works again");
+        // Where switches trim no duplicate is a probe.
+        let mut paths = with_config(2, |_| {});
+        paths.condemn(2);
+        probes.schedule_next(NOW, &mut paths, 2, RTT);
+        assert_eq!(paths.probed_by_duplicate(paths.ev(2), 100), None);
+    }
+
+    /// The due time, which is the first at which the path's probe is due.
+    fn due(probes: &mut ConditionProbes, paths: &Paths, index: EvIndex) -> Time {
+        let due = probes.due();
+        probes.start_round();
+        assert!(!probes.is_due(Time(due.0 - 1), paths, index));
+        assert_eq!(probes.due(), due);
+        probes.start_round();
+        assert!(probes.is_due(due, paths, index));
+        assert_eq!(probes.due(), Time::NEVER, "a probe that is due is not awaited");
+        due
+    }
+
+    #[test]
+    fn the_first_probe_follows_after_four_round_trips_and_then_the_wait_doubles_up_to_a_second() {
+        let (mut paths, mut probes) = condemned(&[3]);
+        probes.start_round();
+        probes.schedule_first(NOW, &mut paths, 3, RTT);
+        let mut now = due(&mut probes, &paths, 3);
+        // The unit of a first wait is at most a sixteenth of it.
+        let wait = now.since(NOW);
+        assert!(wait >= RTT.times(4) && wait <= RTT.times(4) + RTT.over(4), "{wait:?}");
+        // The last exponents that a record holds reach a second.
+        for doublings in 0..15 {
+            let nominal = RTT.times(4 << doublings).min(Span::from_secs(1));
+            probes.schedule_next(now, &mut paths, 3, RTT);
+            let due = due(&mut probes, &paths, 3);
+            // The jitter takes up to a quarter off; the unit is now at most an eighth.
+            let wait = due.since(now);
+            assert!(wait.0 > nominal.0 * 3 / 4 - nominal.0 / 8, "{wait:?} of {nominal:?}");
+            assert!(wait.0 <= nominal.0 + nominal.0 / 8, "{wait:?} of {nominal:?}");
+            now = due;
+        }
+        assert_eq!(paths.record(3).backoff(), EvRecord::MAX_BACKOFF);
+    }
+
+    #[test]
+    fn the_earliest_probe_of_all_paths_is_awaited() {
+        let (mut paths, mut probes) = condemned(&[3, 5]);
+        probes.schedule_first(NOW, &mut paths, 3, RTT);
+        let first = probes.due();
+        probes.schedule_first(NOW + RTT, &mut paths, 5, RTT);
+        assert_eq!(probes.due(), first);
+        probes.start_round();
+        assert!(probes.is_due(first, &paths, 3) && !probes.is_due(first, &paths, 5));
+        let second = probes.due();
+        assert!(second > first && second <= first + RTT.times(2));
+        probes.postpone(first, &mut paths, 3, RTT.times(24));
+        assert_eq!(probes.due(), second);
+    }
+
+    #[test]
+    fn three_answers_in_a_row_restore_a_path_and_one_that_is_missing_begins_the_row_anew() {
+        let (mut paths, mut probes) = condemned(&[3]);
+        let state = |paths: &Paths| (paths.record(3).successes(), paths.record(3).backoff());
+        let answered = |paths: &mut Paths, probes: &mut ConditionProbes| {
+            probes.schedule_next(NOW, paths, 3, RTT);
+            probes.start_round();
+            probes.count_success(NOW, paths, 3)
+        };
+        assert!(!answered(&mut paths, &mut probes));
+        assert_eq!(state(&paths), (1, 0));
+        assert!(due(&mut probes, &paths, 3) <= NOW + RTT, "the next one follows at once");
+        assert!(!answered(&mut paths, &mut probes));
+        assert_eq!(state(&paths), (2, 0));
+        // The third one is not answered.
+        probes.schedule_next(NOW, &mut paths, 3, RTT);
+        assert_eq!(state(&paths), (2, 1));
+        probes.schedule_next(NOW, &mut paths, 3, RTT);
+        assert_eq!(state(&paths), (0, 2));
+        assert!(!probes.count_success(NOW, &mut paths, 3) && !answered(&mut paths, &mut probes));
+        // Nor may the peer give the path up in between.
+        probes.schedule_next(NOW, &mut paths, 3, RTT);
+        assert_eq!(state(&paths), (2, 1));
+        ConditionProbes::forget_successes(&mut paths, 3);
+        assert_eq!(state(&paths), (0, 1));
+        let row = [(); 3].map(|()| answered(&mut paths, &mut probes));
+        assert_eq!(row, [false, false, true]);
+        assert_eq!(probes.due(), Time::NEVER, "no further probe is needed");
+    }
+
+    #[test]
+    fn when_ports_come_up_their_condemned_paths_are_probed_at_once() {
+        let (mut paths, mut probes) = condemned(&[1, 3, 4]);
+        for index in [1, 3, 4] {
+            probes.schedule_first(NOW, &mut paths, index, RTT);
+            (0..5).for_each(|_| probes.schedule_next(NOW, &mut paths, index, RTT));
+        }
+        paths.mark(5, 9);
+        let turns = paths.record(5).backoff();
+        probes.probe_soon(NOW, &mut paths, PortSet::one(1));
+        let soon = probes.due();
+        assert!(soon > NOW && soon <= NOW + RTT, "{soon:?}");
+        probes.start_round();
+        assert_eq!([1, 3, 4].map(|index| probes.is_due(soon, &paths, index)), [true, true, false]);
+        assert_eq!([1, 3, 4].map(|index| paths.record(index).backoff()), [0, 0, 5]);
+        assert_eq!((paths.record(5).backoff(), paths.record(5).probe_due), (turns, 0), "it is in use");
     }
 }

@@ -64,6 +64,7 @@ pub(in crate::mrc) struct ReversePaths {
     answer: Answer,
     /// The path of the latest probe of a reverse path, until it is answered.
     unanswered: EvIndex,
+    /// The plane whose turn it is, modulo the number of planes.
     turn: u8,
     /// Port on which the last packet of the peer arrived, and [`USED`].
     heard_on: u8,
@@ -206,11 +207,11 @@ impl ReversePaths {
                 continue;
             }
             if self.planes[plane].is_fresh(now) && paths.state(index).usable() {
-                self.turn = ((plane + 1) % count) as u8;
+                self.turn = (plane + 1) as u8;
                 return Some(index);
             }
             if confirmed == UNKNOWN && !asked {
-                self.turn = ((plane + 1) % count) as u8;
+                self.turn = (plane + 1) as u8;
                 return Some(self.next_candidate(paths, index));
             }
             // Most failures affect both directions. If no path is known to work, every second report uses the plane on
@@ -224,7 +225,7 @@ impl ReversePaths {
         let (plane, index) = fallback?;
         self.heard_on ^= USED;
         if self.heard_on & USED == 0 {
-            self.turn = ((plane + 1) % count) as u8;
+            self.turn = (plane + 1) as u8;
         }
         // This path is not known to work. The plane moves on to its next path, so that all of them are tried in time.
         Some(self.next_candidate(paths, index))
@@ -246,7 +247,9 @@ impl ReversePaths {
         if !paths.state(candidate as EvIndex).usable() {
             candidate = condemned.unwrap_or(candidate);
         }
-        self.planes[index as usize % count].index = candidate as EvIndex;
+        let reverse = &mut self.planes[index as usize % count];
+        // What was known of the plane was its path before this one.
+        *reverse = Reverse::new(candidate as EvIndex, reverse.confirmed().min(DOUBTED));
         candidate as EvIndex
     }
 
@@ -262,118 +265,4 @@ impl ReversePaths {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use openmrc_wire::Ev;
-
-    use super::*;
-    use crate::mrc::config::QpConfig;
-    use crate::mrc::{CcProfile, PathConfig, PathModel};
-    use crate::profile::{EvProfile, PathEntry};
-
-    const RTT: Span = Span::from_micros(10);
-    const UP: PortSet = PortSet::first(2);
-
-    /// Four paths in each of some planes, and their reverse paths, of which the first of each plane works.
-    fn confirmed(planes: u8, now: Time) -> (Paths, ReversePaths) {
-        let list: Vec<_> = (0..4u32)
-            .flat_map(|i| (0..planes).map(move |port| PathEntry { ev: Ev(i << 4 | u32::from(port)), port }))
-            .collect();
-        let profile = Arc::new(EvProfile::new(&list).unwrap());
-        let config = PathConfig {
-            active: list.len() as u16,
-            backup: 0,
-            ..PathConfig::new(profile, PathModel::new(RTT, true))
-        };
-        let paths = Paths::new(&QpConfig::new(1, 2, config, Arc::new(CcProfile::FixedWindow(1))));
-        let mut reverse = ReversePaths::new(&paths);
-        for index in 0..EvIndex::from(planes) {
-            reverse.confirm(now, &paths, index);
-        }
-        (paths, reverse)
-    }
-
-    /// Answers a probe after some data packets; the path.
-    fn answer(reverse: &mut ReversePaths, paths: &Paths, now: Time, received: u32) -> EvIndex {
-        reverse.next_for_answer(now, paths, UP, received, RTT).unwrap()
-    }
-
-    #[test]
-    fn a_path_whose_answer_was_lost_is_left_and_all_others_are_tried() {
-        let mut now = Time(1 << 40);
-        let (paths, mut reverse) = confirmed(1, now);
-        assert_eq!(answer(&mut reverse, &paths, now, 5), 0);
-        // The same question on another path: its answer is not lost yet.
-        assert_eq!(answer(&mut reverse, &paths, now + RTT.over(2), 5), 0);
-        let mut tried = Vec::new();
-        for _ in 0..4 {
-            now += RTT.times(2);
-            tried.push(answer(&mut reverse, &paths, now, 5));
-        }
-        assert_ne!(tried[0], 0);
-        tried.sort_unstable();
-        assert_eq!(tried, [0, 1, 2, 3]);
-        reverse.confirm(now, &paths, 2);
-        assert_eq!(answer(&mut reverse, &paths, now, 5), 2);
-    }
-
-    #[test]
-    fn a_question_after_more_data_doubts_nothing() {
-        let mut now = Time(1 << 40);
-        let (paths, mut reverse) = confirmed(1, now);
-        for received in 0..10 {
-            assert_eq!(answer(&mut reverse, &paths, now, received), 0);
-            now += RTT.times(3);
-        }
-    }
-
-    #[test]
-    fn of_two_planes_the_one_that_lost_the_answer_is_left() {
-        let mut now = Time(1 << 40);
-        let (paths, mut reverse) = confirmed(2, now);
-        let lost = answer(&mut reverse, &paths, now, 5);
-        now += RTT.times(2);
-        let other = answer(&mut reverse, &paths, now, 5);
-        assert_ne!(paths.plane_of(lost), paths.plane_of(other));
-        // From now on all feedback takes the other plane.
-        for _ in 0..4 {
-            assert_eq!(reverse.next(now, &paths, UP, false), Some(other));
-        }
-    }
-
-    #[test]
-    fn times_are_told_apart_however_long_nothing_was_sent() {
-        let units = |n: u64| Span(n << 20);
-        for start in [2, 1 << 31, (1 << 32) - 5, 7 << 30].map(|n: u64| Time(n << 20)) {
-            for (later, leaves) in [(units(0), false), (RTT.over(2), false), (RTT.times(2), true)] {
-                let (paths, mut reverse) = confirmed(1, start);
-                let path = answer(&mut reverse, &paths, start, 5);
-                assert_eq!(
-                    answer(&mut reverse, &paths, start + later, 5) != path,
-                    leaves,
-                    "{start:?} {later:?}"
-                );
-            }
-            // More than half of the range later.
-            let (paths, mut reverse) = confirmed(1, start);
-            let path = answer(&mut reverse, &paths, start, 5);
-            assert_ne!(answer(&mut reverse, &paths, start + Span::from_secs(4000), 5), path);
-        }
-    }
-
-    #[test]
-    fn without_a_path_that_works_every_packet_is_worth_a_probe() {
-        let mut now = Time(1 << 40);
-        let (paths, mut reverse) = confirmed(1, now);
-        assert!(reverse.path_to_probe(now, &paths, 0, RTT, 7).is_some());
-        now += AT_LATEST.times(2);
-        assert_eq!(reverse.path_to_probe(now, &paths, 1, RTT, 7), None, "one packet, and a path that works");
-        reverse.doubt(&paths, 0);
-        assert!(reverse.path_to_probe(now, &paths, 1, RTT, 7).is_some());
-        assert_eq!(reverse.path_to_probe(now + RTT, &paths, 2, RTT, 7), None, "one probe in two round trips");
-        now += RTT.times(3);
-        assert_eq!(reverse.path_to_probe(now, &paths, 1, RTT, 7), None, "nothing was received since");
-        assert!(reverse.path_to_probe(now, &paths, 2, RTT, 7).is_some());
-    }
-}
+mod tests;

@@ -147,14 +147,26 @@ impl Selector {
 const RING: usize = 8;
 
 /// What REPS remembers of one plane.
-#[derive(Clone, Copy, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 struct Recycled {
+    /// Paths that work, the rest [`Recycled::EMPTY`].
     ring: [EvIndex; RING],
     /// Position of the next entry, and number of entries before it that are still unused.
     head: u8,
     valid: u8,
     /// After a loss: number of acknowledgements until new paths are explored again; until then stored paths are reused.
     frozen: u8,
+}
+
+impl Recycled {
+    /// No path: more than a queue pair can have.
+    const EMPTY: EvIndex = EvIndex::MAX;
+    const NEW: Recycled = Recycled { ring: [Self::EMPTY; RING], head: 0, valid: 0, frozen: 0 };
+
+    /// Number of paths in the ring, used or unused. They are the last ones before `head`.
+    fn stored(&self) -> u8 {
+        self.ring.iter().filter(|&&index| index != Self::EMPTY).count() as u8
+    }
 }
 
 /// REPS. A loss without a NACK freezes a plane: until as many packets as the ring holds have arrived, only paths known
@@ -167,7 +179,7 @@ pub(in crate::mrc) struct Reps {
 
 impl Reps {
     fn new(planes: usize, seed: u64) -> Self {
-        Reps { planes: vec![Recycled::default(); planes].into(), random: seed }
+        Reps { planes: vec![Recycled::NEW; planes].into(), random: seed }
     }
 
     /// A stored path of this plane; `None` to explore.
@@ -177,7 +189,7 @@ impl Reps {
             let place = (recycled.head as usize + RING - recycled.valid as usize) % RING;
             recycled.valid -= 1;
             if recycled.valid == 0 && recycled.frozen > 0 {
-                recycled.valid = RING as u8;
+                recycled.valid = recycled.stored();
             }
             return Some(recycled.ring[place]);
         }
@@ -202,6 +214,7 @@ impl Reps {
         let recycled = &mut self.planes[plane];
         let last = (recycled.head as usize + RING - 1) % RING;
         if recycled.valid > 0 && recycled.ring[last] == index {
+            recycled.ring[last] = Recycled::EMPTY;
             recycled.head = last as u8;
             recycled.valid -= 1;
         }
@@ -242,5 +255,45 @@ mod tests {
         (40..48).for_each(|index| reps.acked(0, index));
         let used: Vec<_> = (0..9).map(|_| reps.next(0)).collect();
         assert_eq!(used, (40..48).map(Some).chain([None]).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn reps_keeps_to_the_few_paths_known_to_work_if_a_loss_comes_early() {
+        let mut reps = Reps::new(2, 1);
+        [3, 5, 7].into_iter().for_each(|index| reps.acked(1, index));
+        reps.lost(1);
+        reps.congested(1, 7);
+        assert_eq!([(); 5].map(|()| reps.next(1)), [3, 5, 3, 5, 3].map(Some));
+        // The ring is full: path 3 makes way, and then 16 is taken back.
+        (10..17).for_each(|index| reps.acked(1, index));
+        reps.congested(1, 16);
+        let used: Vec<_> = (0..14).map(|_| reps.next(1).unwrap()).collect();
+        assert_eq!(used, [5, 10, 11, 12, 13, 14, 15].repeat(2));
+        reps.acked(1, 20);
+        let used: Vec<_> = (0..9).map(|_| reps.next(1)).collect();
+        let all = [5, 10, 11, 12, 13, 14, 15, 20].map(Some);
+        assert_eq!((&used[..8], used[8]), (&all[..], None), "eight have arrived since the loss");
+    }
+
+    #[test]
+    fn reps_takes_back_only_the_path_that_was_stored_last_and_is_unused() {
+        let mut reps = Reps::new(1, 1);
+        [3, 5].into_iter().for_each(|index| reps.acked(0, index));
+        [3, 9].into_iter().for_each(|index| reps.congested(0, index));
+        assert_eq!([reps.next(0), reps.next(0), reps.next(0)], [Some(3), Some(5), None]);
+        reps.congested(0, 5);
+        assert_eq!(reps.next(0), None);
+        reps.acked(0, 7);
+        assert_eq!([reps.next(0), reps.next(0)], [Some(7), None]);
+    }
+
+    #[test]
+    fn reps_goes_on_exploring_after_a_loss_if_nothing_is_stored() {
+        let mut reps = Reps::new(2, 1);
+        reps.acked(1, 4);
+        reps.lost(0);
+        reps.acked(0, 3);
+        assert_eq!([reps.next(0), reps.next(0)], [Some(3), None]);
+        assert_eq!([reps.next(1), reps.next(1)], [Some(4), None], "the other plane has lost nothing");
     }
 }
