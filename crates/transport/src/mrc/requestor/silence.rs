@@ -301,3 +301,39 @@ fn ask_on_more_paths(shared: &mut Shared, now: Time, up: PortSet, host: &mut dyn
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_are_counted_once_in_an_interval_and_from_zero_after_progress() {
+        use Attempt::{Counted, Exhausted, SameInterval};
+        // In whole units of a stamp, so that nothing is rounded.
+        let unit = |n: u64| Span(n << 17);
+        let begin = Time(1 << 40);
+        let config =
+            RequestorConfig { timeout: unit(100), linear_cnt: 2, exp_cnt: 1, ..RequestorConfig::default() };
+        let rtt = RttEstimate { smoothed: unit(10), shortest: unit(10) };
+        let mut silence = Silence::new(begin, &config);
+        let mut count = |at| silence.count(begin + unit(at), &rtt);
+        // Two intervals of 100, one of 200, and one of 400 in which the last answer may come.
+        let expected = [
+            (0, Counted),
+            (0, SameInterval),
+            (99, SameInterval),
+            (100, Counted),
+            (299, SameInterval),
+            (300, Counted),
+            (699, SameInterval),
+            (700, Exhausted),
+        ];
+        for (at, attempt) in expected {
+            assert_eq!(count(at), attempt, "{at}");
+        }
+        silence.advanced();
+        assert_eq!(silence.count(begin + unit(701), &rtt), Counted, "the first attempt waits for nothing");
+        assert_eq!(silence.count(begin + unit(702), &rtt), SameInterval);
+        assert_eq!(silence.count(begin + unit(801), &rtt), Counted);
+    }
+}
