@@ -129,7 +129,9 @@ impl Silence {
 
     /// Counts a timeout or a recoverable NACK, once in each interval.
     fn count(&mut self, now: Time, rtt: &RttEstimate) -> Attempt {
-        if self.retries > 0 && self.counted_at.age(now) < self.backed_off(rtt).0 as i64 {
+        // In whole units: an interval that has passed may be one short of its length rounded up.
+        let passed = Stamp::at(now).since(self.counted_at);
+        if self.retries > 0 && passed < Stamp::units(self.backed_off(rtt)) - 1 {
             return Attempt::SameInterval;
         }
         if self.schedule(rtt).is_exhausted(self.retries) {
@@ -335,5 +337,27 @@ mod tests {
         assert_eq!(silence.count(begin + unit(701), &rtt), Counted, "the first attempt waits for nothing");
         assert_eq!(silence.count(begin + unit(702), &rtt), SameInterval);
         assert_eq!(silence.count(begin + unit(801), &rtt), Counted);
+    }
+
+    #[test]
+    fn an_interval_that_has_just_passed_is_over_wherever_it_began() {
+        // 1.5 units of a stamp: the timeout, or four round trips.
+        for (timeout, smoothed) in [(3 << 16, 1), (1, 3 << 14)] {
+            let config = RequestorConfig {
+                timeout: Span(timeout),
+                linear_cnt: 3,
+                exp_cnt: 0,
+                ..RequestorConfig::default()
+            };
+            let rtt = RttEstimate { smoothed: Span(smoothed), shortest: Span(smoothed) };
+            for phase in (0..1 << 17).step_by(1 << 12) {
+                let begin = Time((1 << 40) + phase);
+                let mut silence = Silence::new(begin, &config);
+                let passed =
+                    [3 << 16, 6 << 16, 9 << 16, 15 << 16].map(|at| silence.count(begin + Span(at), &rtt));
+                let expected = [Attempt::Counted, Attempt::Counted, Attempt::Counted, Attempt::Exhausted];
+                assert_eq!(passed, expected, "{phase}");
+            }
+        }
     }
 }
