@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use openmrc_transport::mrc::{CanSend, Capabilities, CcProfile, EvState};
-use openmrc_transport::{Fatal, PortSet, SendStatus, Span, Time, TrafficClass, Transmit, Transport};
+use openmrc_transport::{
+    EvProfile, Fatal, PathEntry, PortSet, SendStatus, Span, Time, TrafficClass, Transmit, Transport,
+};
 use openmrc_wire::{Body, CcState, Ev, Mark, NackReason, Packet, Psn, Sack};
 
-use super::bench::{Bench, MTU, QP, config, nack, psns, sack};
+use super::bench::{Bench, MTU, QP, RTT, config, config_in_ticks, nack, psns, sack};
 
 /// Nominal bytes of a full packet: payload, BTH 12, METH 4, TSETH 4, RETH 16, iCRC 4, UDP 8, and 40.
 const NOMINAL: u32 = 4096 + 88;
@@ -664,4 +666,21 @@ fn the_answer_to_a_retransmission_of_the_oldest_packet_of_a_full_window_is_not_t
     let answer = Body::Sack(Sack { bitmap: u64::MAX, ..sack(0, again.ev) });
     bench.hear_packet(Packet { rtx: true, ..Packet::new(QP, Psn::new(0), answer) });
     assert_eq!(bench.qp.stats().spurious, 0);
+}
+
+#[test]
+fn a_queue_pair_from_a_checkpoint_gets_its_paths_and_the_parameters_of_its_window_back() {
+    let cc = |bits| CcProfile::nscc(bits, RTT, MTU, true);
+    let mut config = config_in_ticks(true);
+    config.cc = Arc::new(cc(100_000_000_000));
+    let mut bench = Bench::new(&config);
+    let path = |i: u32| PathEntry { ev: Ev(0xA0 + i), port: (i % 2) as u8 };
+    let profile = Arc::new(EvProfile::new(&(0..8).map(path).collect::<Vec<_>>()).unwrap());
+    bench.qp.rejoin(&profile, &cc(40_000_000_000));
+    let sent = bench.send_packets(8);
+    assert!(sent.iter().all(|t| (0xA0..0xA8).contains(&t.ev.0)));
+    // One and a half bandwidth-delay products at most, from the next SACK on.
+    bench.now += RTT;
+    bench.hear_prompt(sack(7, sent[7].ev));
+    assert_eq!(bench.qp.stats().cwnd, 96_000);
 }
