@@ -156,8 +156,8 @@ impl Requestor {
             if self.loss.newest.since(self.window.sent_not_after(seq)) < limit {
                 break;
             }
+            // It is not fresh any more: the search goes on behind it.
             self.lose(shared, now, seq, host);
-            self.loss.cursor = seq + 1;
         }
         while let Some((seq, stamp)) = self.window.oldest_resend() {
             if self.loss.newest.since(stamp) < limit {
