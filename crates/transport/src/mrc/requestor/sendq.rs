@@ -231,8 +231,9 @@ impl SendQueue {
             return None;
         }
         let message = *self.message(self.head);
-        if message.imm.is_some() && self.wimm_in_flight > 0 && self.head < self.cursor {
-            self.wimm_in_flight -= 1;
+        if message.imm.is_some() {
+            // A message that is flushed may not have been begun.
+            self.wimm_in_flight = self.wimm_in_flight.saturating_sub(1);
         }
         self.head += 1;
         self.cursor = self.cursor.max(self.head);
