@@ -167,6 +167,19 @@ fn packets_that_were_not_lost_double_the_reorder_window_up_to_four_times_round_t
 }
 
 #[test]
+fn a_path_that_trims_misses_three_turns_as_its_queue_is_longer_than_any_that_was_measured() {
+    let mut bench = Bench::new(&config_in_ticks(true));
+    let sent = bench.send_packets(8);
+    let (ev, port) = (sent[1].ev, sent[1].port);
+    // It is the first of the four paths of its plane. It is later than the others by the reorder window, which is a
+    // target delay: that costs two turns more.
+    bench.hear_packet(nack(1, NackReason::Trimmed, ev));
+    bench.send();
+    let on_plane = bench.send_packets(40).into_iter().filter(|t| t.port == port);
+    assert_eq!(on_plane.take_while(|t| t.ev != ev).count(), 3 * 3);
+}
+
+#[test]
 fn a_cumulative_point_settles_everything_below_it_however_far_it_moves() {
     let mut bench = Bench::new(&config());
     let sent = bench.send_packets(300);

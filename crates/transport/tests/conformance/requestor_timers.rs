@@ -311,6 +311,20 @@ fn an_idle_peer_is_asked_when_the_period_has_passed_and_called_silent_after_four
     }
 }
 
+#[test]
+fn a_sender_that_was_stopped_itself_asks_five_times_before_it_calls_the_peer_silent() {
+    let mut config = impatient();
+    config.requestor.keepalive = Some(Span::from_micros(1000));
+    let mut bench = Bench::new(&config);
+    bench.send_packets(1);
+    assert_eq!(questions(&mut bench, 3).len(), 3);
+    bench.now += Span::from_secs(1);
+    assert_eq!(bench.questions().len(), 4, "the fourth question");
+    assert_eq!(bench.log.silences, []);
+    questions(&mut bench, 1);
+    assert_eq!(bench.log.silences, [true]);
+}
+
 /// The cumulative point before anything has arrived.
 const NOTHING: u32 = 0xFF_FFFF;
 

@@ -335,8 +335,10 @@ mod tests {
         }
         silence.advanced();
         assert_eq!(silence.count(begin + unit(701), &rtt), Counted, "the first attempt waits for nothing");
-        assert_eq!(silence.count(begin + unit(702), &rtt), SameInterval);
-        assert_eq!(silence.count(begin + unit(801), &rtt), Counted);
+        silence.advanced();
+        assert_eq!(silence.count(begin + unit(702), &rtt), Counted);
+        assert_eq!(silence.count(begin + unit(703), &rtt), SameInterval);
+        assert_eq!(silence.count(begin + unit(802), &rtt), Counted);
     }
 
     #[test]
