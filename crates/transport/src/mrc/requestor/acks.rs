@@ -444,7 +444,7 @@ impl Requestor {
         self.silence.heard(now);
         self.keepalive_heard(now, host);
         // All packets of a complete message have arrived, even if no SACK has reported them yet.
-        let mut end = if completed > self.sendq.completed() { self.sendq.end_of(completed) } else { 0 };
+        let mut end = self.sendq.end_of(completed);
         if meaning == Syndrome::Ack {
             end = end.max(self.window.expand(psn) + 1);
         }
