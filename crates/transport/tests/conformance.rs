@@ -6,5 +6,9 @@
 mod bench;
 #[path = "conformance/requestor.rs"]
 mod requestor;
+#[path = "conformance/requestor_loss.rs"]
+mod requestor_loss;
+#[path = "conformance/requestor_timers.rs"]
+mod requestor_timers;
 #[path = "conformance/responder.rs"]
 mod responder;

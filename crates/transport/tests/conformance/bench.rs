@@ -24,6 +24,11 @@ pub struct Log {
     pub done: Vec<SendDone>,
     pub received: Vec<RecvDone>,
     pub fatal: Option<Fatal>,
+    /// What it was told of the peer's silence.
+    pub silences: Vec<bool>,
+    /// The node has no budget for probes of condemned paths; times at which it was asked for it.
+    pub probes_refused: bool,
+    pub probes_asked: Vec<Time>,
 }
 
 impl Host for Log {
@@ -40,8 +45,12 @@ impl Host for Log {
         self.received.push(done);
         Ok(())
     }
-    fn may_probe_path(&mut self, _now: Time) -> bool {
-        true
+    fn peer_silence(&mut self, silent: bool) {
+        self.silences.push(silent);
+    }
+    fn may_probe_path(&mut self, now: Time) -> bool {
+        self.probes_asked.push(now);
+        !self.probes_refused
     }
     fn fatal(&mut self, why: Fatal) {
         self.fatal = Some(why);
@@ -63,6 +72,16 @@ pub fn config() -> QpConfig {
     let paths = PathConfig { active: 8, backup: 0, min_active: 0, ..PathConfig::new(profile, model) };
     let mut config = QpConfig::new(QP, PEER, paths, Arc::new(CcProfile::FixedWindow(1 << 30)));
     config.requestor.max_send_wr = 1024;
+    config
+}
+
+/// The round trip of an idle path, in whole ticks of the wire's timestamps: 100.
+pub const RTT: Span = Span::from_nanos(12_800);
+
+/// The same with the base RTT [`RTT`]; where switches trim, the target delay is three quarters of it.
+pub fn config_in_ticks(trims: bool) -> QpConfig {
+    let mut config = config();
+    config.paths.model = PathModel::new(RTT, trims);
     config
 }
 
@@ -145,6 +164,12 @@ impl Bench {
         self.hear_packet(Packet::new(QP, sack.cack_psn, Body::Sack(sack)))
     }
 
+    /// A SACK whose trigger was on its way for [`RTT`].
+    pub fn hear_prompt(&mut self, sack: Sack) -> Vec<Packet> {
+        let timestamp = Time(self.now.0 - RTT.0).wire_ticks();
+        self.hear_sack(Sack { cc: CcState { timestamp, ..sack.cc }, ..sack })
+    }
+
     pub fn hear_aeth(&mut self, syndrome: u8, psn: u32, msn: u32) {
         let aeth = Body::Ack(Aeth { syndrome, msn });
         self.hear_packet(Packet::new(QP, Psn::new(psn), aeth));
@@ -153,6 +178,13 @@ impl Bench {
     pub fn timers(&mut self) -> Vec<Packet> {
         self.qp.handle_timeout(self.now, &mut self.log);
         self.take()
+    }
+
+    /// Does what is due; returns the probes that it sends.
+    pub fn questions(&mut self) -> Vec<Transmit> {
+        self.log.sent.clear();
+        self.qp.handle_timeout(self.now, &mut self.log);
+        self.log.sent.drain(..).filter(|transmit| matches!(transmit.packet.body, Body::Probe(_))).collect()
     }
 
     /// Data were just sent.
@@ -189,6 +221,11 @@ impl Bench {
         let has_it = |id: u16| self.profile.entries()[usize::from(id)].ev == ev;
         self.qp.ev_states().find(|(id, _)| has_it(*id)).unwrap().1
     }
+}
+
+/// The PSNs of packets.
+pub fn psns(sent: &[Transmit]) -> Vec<u32> {
+    sent.iter().map(|t| t.packet.psn.get()).collect()
 }
 
 /// The SACKs among packets.

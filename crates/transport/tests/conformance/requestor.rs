@@ -3,17 +3,15 @@
 use std::sync::Arc;
 
 use openmrc_transport::mrc::{CanSend, Capabilities, CcProfile, EvState};
-use openmrc_transport::{Fatal, PortSet, SendStatus, Span, Time, TrafficClass, Transmit, Transport};
+use openmrc_transport::{
+    EvProfile, Fatal, PathEntry, PortSet, SendStatus, Span, Time, TrafficClass, Transmit, Transport,
+};
 use openmrc_wire::{Body, CcState, Ev, Mark, NackReason, Packet, Psn, Sack};
 
-use super::bench::{Bench, MTU, QP, config, nack, sack};
+use super::bench::{Bench, MTU, QP, RTT, config, config_in_ticks, nack, psns, sack};
 
 /// Nominal bytes of a full packet: payload, BTH 12, METH 4, TSETH 4, RETH 16, iCRC 4, UDP 8, and 40.
 const NOMINAL: u32 = 4096 + 88;
-
-fn psns(sent: &[Transmit]) -> Vec<u32> {
-    sent.iter().map(|t| t.packet.psn.get()).collect()
-}
 
 fn asking(sent: &[Transmit]) -> Vec<u32> {
     sent.iter().filter(|t| t.packet.ack_req).map(|t| t.packet.psn.get()).collect()
@@ -81,12 +79,20 @@ fn a_window_that_shrinks_holds_back_new_data_and_retransmissions_beyond_it() {
     bench.post(999, 1, None);
     assert_eq!(bench.send(), [], "PSN 300 is beyond 10 + 128");
     bench.hear_packet(nack(200, NackReason::Trimmed, ev(200)));
-    assert_eq!(bench.send(), [], "so is PSN 200");
-    bench.hear_packet(nack(20, NackReason::Trimmed, ev(20)));
-    assert_eq!(psns(&bench.send()), [20]);
+    bench.hear_packet(nack(138, NackReason::Trimmed, ev(138)));
+    assert_eq!(bench.send(), [], "so are PSN 200, and PSN 138 by one");
+    bench.hear_packet(nack(137, NackReason::Trimmed, ev(137)));
+    assert_eq!(psns(&bench.send()), [137]);
     bench.hear_sack(granting(0, sack(10, ev(10))));
-    assert_eq!(bench.send(), [], "a window of 0 is ignored");
+    assert_eq!(psns(&bench.send()), [138], "a window of 0 is ignored: the other one has moved on");
     assert_eq!(bench.qp.stats().peer.no_mpr, 1);
+    // A late SACK may be older than one that grants less, and only takes back.
+    bench.hear_sack(granting(8, sack(8, ev(8))));
+    assert_eq!(bench.send(), []);
+    bench.hear_sack(granting(8, sack(11, ev(11))));
+    bench.hear_sack(granting(1, sack(8, ev(8))));
+    assert_eq!(bench.send(), []);
+    // The present one may come again.
     bench.hear_sack(granting(8, sack(11, ev(11))));
     assert_eq!(psns(&bench.send()), [200, 300]);
     // Without dynamic MPR the field says nothing.
@@ -197,10 +203,10 @@ fn the_psn_of_an_ack_is_cumulative() {
     let mut narrow = config();
     narrow.requestor.mpr = 1;
     let mut bench = Bench::new(&narrow);
-    bench.post(1, 200 * u32::from(MTU), None);
+    bench.post(1, 400 * u32::from(MTU), None);
     assert_eq!(bench.send().len(), 128);
     bench.hear_aeth(0x1F, 99, 0);
-    assert_eq!(bench.send().len(), 72);
+    assert_eq!(bench.send().len(), 100);
     // That of a NAK is not, and one that was never sent says nothing.
     bench.hear_aeth(0x1F, 5000, 0);
     assert_eq!((bench.qp.stats().invalid, bench.log.done.len()), (1, 0));
@@ -428,7 +434,9 @@ fn the_retry_counter_starts_anew_when_the_cumulative_psn_advances() {
         bench.wait(150);
         assert_eq!(bench.log.fatal, None, "round {round}");
         sent = bench.send();
-        bench.hear_sack(sack(round, Ev(0xE0)));
+        // The round trip stays short, and so does the interval of an attempt.
+        let then = Time(bench.now.0 - Span::from_micros(10).0);
+        bench.hear_sack(reflecting(then.wire_ticks(), sack(round, Ev(0xE0))));
     }
 }
 
@@ -638,6 +646,9 @@ fn only_the_last_sack_of_a_report_tells_what_is_lost_beyond_its_bitmap() {
     bench.hear_packet(upper);
     assert_eq!(psns(&bench.send()), [71]);
     assert_eq!(bench.qp.stats().lost, 1);
+    // Nor does an ACK that says nothing new.
+    bench.hear_aeth(0x1F, 1, 2);
+    assert_eq!((bench.qp.stats().lost, bench.log.done.len()), (1, 2));
     bench.hear_packet(main);
     assert_eq!((bench.qp.stats().lost, bench.qp.stats().spurious), (2, 0));
     assert_eq!(psns(&bench.send()), [130]);
@@ -655,4 +666,21 @@ fn the_answer_to_a_retransmission_of_the_oldest_packet_of_a_full_window_is_not_t
     let answer = Body::Sack(Sack { bitmap: u64::MAX, ..sack(0, again.ev) });
     bench.hear_packet(Packet { rtx: true, ..Packet::new(QP, Psn::new(0), answer) });
     assert_eq!(bench.qp.stats().spurious, 0);
+}
+
+#[test]
+fn a_queue_pair_from_a_checkpoint_gets_its_paths_and_the_parameters_of_its_window_back() {
+    let cc = |bits| CcProfile::nscc(bits, RTT, MTU, true);
+    let mut config = config_in_ticks(true);
+    config.cc = Arc::new(cc(100_000_000_000));
+    let mut bench = Bench::new(&config);
+    let path = |i: u32| PathEntry { ev: Ev(0xA0 + i), port: (i % 2) as u8 };
+    let profile = Arc::new(EvProfile::new(&(0..8).map(path).collect::<Vec<_>>()).unwrap());
+    bench.qp.rejoin(&profile, &cc(40_000_000_000));
+    let sent = bench.send_packets(8);
+    assert!(sent.iter().all(|t| (0xA0..0xA8).contains(&t.ev.0)));
+    // One and a half bandwidth-delay products at most, from the next SACK on.
+    bench.now += RTT;
+    bench.hear_prompt(sack(7, sent[7].ev));
+    assert_eq!(bench.qp.stats().cwnd, 96_000);
 }

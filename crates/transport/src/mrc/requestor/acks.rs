@@ -444,9 +444,9 @@ impl Requestor {
         self.silence.heard(now);
         self.keepalive_heard(now, host);
         // All packets of a complete message have arrived, even if no SACK has reported them yet.
-        let mut end = if completed > self.sendq.completed() { self.sendq.end_of(completed) } else { 0 };
+        let mut end = self.sendq.end_of(completed);
         if meaning == Syndrome::Ack {
-            end = end.max(self.acknowledged_by(shared, psn));
+            end = end.max(self.window.expand(psn) + 1);
         }
         if end > self.window.base() {
             let mut newest = None;
@@ -472,16 +472,6 @@ impl Requestor {
             Some(status) => self.fail(shared, Fatal::RemoteNak(aeth.syndrome), status, host),
             None => self.probe_at_start(shared, now, host),
         }
-    }
-
-    /// The PSN after the cumulative PSN of an ACK; 0 if that PSN was never sent.
-    fn acknowledged_by(&self, shared: &mut Shared, psn: Psn) -> Seq {
-        let cumulative = self.window.expand(psn);
-        if cumulative < self.window.next() {
-            return cumulative + 1;
-        }
-        shared.stats.invalid += 1;
-        0
     }
 }
 

@@ -99,3 +99,24 @@ impl Requestor {
         self.ask_peer(shared, now, every_plane, host);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_peer_is_asked_after_a_period_then_as_soon_as_an_answer_may_take_then_at_leisure() {
+        let micros = Span::from_micros;
+        let (heard_at, probed_at) = (Time(1 << 40), Time(1 << 41));
+        for period in [micros(1000), micros(10)] {
+            let due = |unanswered, is_silent| {
+                Keepalive { period, heard_at, probed_at, unanswered, is_silent }.due(micros(100))
+            };
+            assert_eq!(due(0, false), heard_at + period);
+            for unanswered in 1..=PROBES {
+                assert_eq!(due(unanswered, false), probed_at + micros(100));
+                assert_eq!(due(unanswered, true), probed_at + period.max(micros(100)));
+            }
+        }
+    }
+}

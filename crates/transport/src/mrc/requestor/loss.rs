@@ -156,8 +156,8 @@ impl Requestor {
             if self.loss.newest.since(self.window.sent_not_after(seq)) < limit {
                 break;
             }
+            // It is not fresh any more: the search goes on behind it.
             self.lose(shared, now, seq, host);
-            self.loss.cursor = seq + 1;
         }
         while let Some((seq, stamp)) = self.window.oldest_resend() {
             if self.loss.newest.since(stamp) < limit {
@@ -346,6 +346,30 @@ mod tests {
             assert_eq!(losses.window, grown - (grown - first).over(256));
             (0..256).for_each(|_| losses.on_rtt_spread(Span::ZERO, &model));
             assert!(losses.window < first + (grown - first).over(2) && losses.window > first);
+        }
+    }
+
+    #[test]
+    fn the_last_sack_of_a_report_has_its_trigger_or_follows_the_cumulative_point() {
+        for (bitmap_base, trigger, closes) in [
+            // The trigger is below the cumulative point, 10, or that of a probe.
+            (11, Some(10), true),
+            (12, Some(10), false),
+            (11, Some(3), true),
+            (75, Some(3), false),
+            (5, Some(3), true),
+            (11, None, true),
+            (12, None, false),
+            // It is above.
+            (11, Some(11), true),
+            (12, Some(11), false),
+            (11, Some(74), true),
+            (11, Some(75), false),
+            (75, Some(75), true),
+            (76, Some(75), false),
+            (12, Some(75), true),
+        ] {
+            assert_eq!(closes_report(10, bitmap_base, trigger), closes, "{bitmap_base}, {trigger:?}");
         }
     }
 }

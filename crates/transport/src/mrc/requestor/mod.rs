@@ -367,3 +367,28 @@ fn write_packet(dest_qp: u32, seq: Seq, part: &Part) -> Packet {
     });
     Packet { payload_len: part.len, solicited: part.solicited, ..Packet::new(dest_qp, wire(seq), body) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mrc::{PathConfig, PathModel};
+    use crate::profile::{EvProfile, PathEntry};
+    use crate::time::Span;
+    use openmrc_wire::Ev;
+    use std::sync::Arc;
+
+    #[test]
+    fn what_has_arrived_begins_with_the_first_packet_and_ends_with_the_oldest_outstanding() {
+        let profile = EvProfile::new(&[PathEntry { ev: Ev(7), port: 0 }]).unwrap();
+        let paths =
+            PathConfig { active: 1, ..PathConfig::new(Arc::new(profile), PathModel::new(Span(1), true)) };
+        let config = QpConfig::new(1, 2, paths, Arc::new(CcProfile::FixedWindow(1)));
+        let mut requestor = Requestor::new(Time(1 << 40), &config);
+        let first = requestor.window.next();
+        assert_eq!(requestor.all_arrived(&Counters::default()), first..first);
+        (0..5).for_each(|_| _ = requestor.window.sent(Time(1 << 40), 0));
+        requestor.window.advance(first + 3);
+        let stats = Counters { data_packets: 7, retransmits: 2, ..Counters::default() };
+        assert_eq!(requestor.all_arrived(&stats), first..first + 3);
+    }
+}

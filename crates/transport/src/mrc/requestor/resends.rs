@@ -73,3 +73,34 @@ impl Resends {
         size_of_val(&*self.ring)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Span;
+    use std::collections::VecDeque;
+
+    #[test]
+    fn the_log_is_a_ring_in_the_order_of_sending() {
+        let base = (5 << 16) - 40;
+        let mut log = Resends::new(256);
+        let mut kept = VecDeque::new();
+        for step in 0..400u64 {
+            // Stamps that take more than 16 bits, and packets on both sides of a wrap of the kept bits.
+            let (now, seq) = (Time(1 << 40) + Span::from_secs(step), base + step * 37 % 90);
+            log.push(now, seq);
+            kept.push_back((seq, Stamp::at(now)));
+            assert_eq!(log.is_full(), kept.len() == 16);
+            let latest = |seq| kept.iter().rev().find(|entry| entry.0 == seq).map(|entry| entry.1);
+            for seq in base..base + 90 {
+                assert_eq!(log.last_sent(seq), latest(seq), "{seq} in step {step}");
+            }
+            while kept.len() as u64 > step % 16 {
+                assert_eq!(log.oldest(base), kept.pop_front());
+                log.pop();
+                assert!((log.head as usize) < log.ring.len());
+            }
+            assert_eq!(log.oldest(base), kept.front().copied());
+        }
+    }
+}

@@ -141,3 +141,85 @@ impl SendTimes {
         size_of_val(&*self.stamps)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNIT: u64 = 1 << STAMP_SHIFT;
+
+    /// Packet `seq` leaves in the unit with its number: its stamp says which packet it is of.
+    fn send(times: &mut SendTimes, base: Seq, seq: Seq) {
+        times.sent(Time(seq * UNIT), base, seq);
+    }
+
+    #[test]
+    fn spans_are_rounded_up_to_units_and_stay_within_what_a_difference_of_stamps_can_say() {
+        let longest = i32::MAX / 2;
+        for (span, units) in [
+            (1, 1),
+            (UNIT - 1, 1),
+            (UNIT + 1, 2),
+            (5 * UNIT + 1, 6),
+            ((longest as u64 - 2) * UNIT + 1, longest - 1),
+            ((longest as u64 + 5) * UNIT, longest),
+            (u64::MAX, longest),
+        ] {
+            assert_eq!(Stamp::units(Span(span)), units, "{span}");
+        }
+    }
+
+    #[test]
+    fn groups_are_no_larger_than_the_ring_of_stamps_requires() {
+        for (capacity, first) in [(64, 0), (128, 3), (128, 16), (1024, 0), (1024, 21)] {
+            let mut times = SendTimes::new(capacity, first);
+            for last in first..first + capacity {
+                send(&mut times, first, last);
+                let groups = |shift: u8| (last >> shift) - (first >> shift) + 1;
+                let shift = (0..COARSEST).find(|&s| groups(s) <= capacity / 16 + 1).unwrap_or(COARSEST);
+                for seq in (first..=last).rev().step_by(7) {
+                    let group = seq >> shift << shift;
+                    let (from, to) = (group.max(first), (group + (1 << shift)).min(last));
+                    let bounds = (times.not_before(seq, last + 1), times.not_after(seq, last + 1));
+                    assert_eq!(bounds, (Stamp(from as u32), Stamp(to as u32)), "{seq} of {first}..={last}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn with_nothing_in_flight_stamps_are_those_of_single_packets_again() {
+        let mut times = SendTimes::new(1024, 0);
+        (0..1024).for_each(|seq| send(&mut times, 0, seq));
+        assert_eq!(times.not_before(1023, 1024), Stamp(1008), "groups of 16");
+        (1024..1084).for_each(|seq| send(&mut times, 1024, seq));
+        for seq in 1024..1084 {
+            assert_eq!(times.not_before(seq, 1084), Stamp(seq as u32));
+        }
+        assert!(!times.remembers(1023, 1084), "its stamp was one of a group");
+    }
+
+    #[test]
+    fn a_stamp_is_remembered_until_its_place_in_the_ring_is_used_again() {
+        // So many packets are in flight, and so the groups have this size.
+        for (capacity, first, in_flight, shift) in [(128, 10, 1, 0), (128, 10, 3, 0), (1024, 0, 100, 1)] {
+            let places = capacity / 16 + 1;
+            let mut times = SendTimes::new(capacity, first);
+            for last in first..first + 300 {
+                send(&mut times, (last + 1).saturating_sub(in_flight).max(first), last);
+                if last - first < in_flight {
+                    continue;
+                }
+                for seq in 0..=last {
+                    let is_there = seq >= first && (last >> shift) - (seq >> shift) < places;
+                    assert_eq!(times.remembers(seq, last + 1), is_there, "{seq} of {first}..={last}");
+                    if is_there {
+                        let group = Stamp((seq >> shift << shift) as u32);
+                        assert_eq!(times.not_before(seq, last + 1), group, "{seq} of {first}..={last}");
+                    }
+                }
+                assert!(!times.remembers(last + 1, last + 1), "not sent yet");
+            }
+        }
+    }
+}

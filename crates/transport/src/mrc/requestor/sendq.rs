@@ -231,8 +231,9 @@ impl SendQueue {
             return None;
         }
         let message = *self.message(self.head);
-        if message.imm.is_some() && self.wimm_in_flight > 0 && self.head < self.cursor {
-            self.wimm_in_flight -= 1;
+        if message.imm.is_some() {
+            // A message that is flushed may not have been begun.
+            self.wimm_in_flight = self.wimm_in_flight.saturating_sub(1);
         }
         self.head += 1;
         self.cursor = self.cursor.max(self.head);
@@ -317,5 +318,40 @@ mod tests {
         q.post(wr(0, 1, None)).unwrap();
         q.post(wr(1, 1, None)).unwrap();
         assert_eq!(q.post(wr(2, 1, None)), Err(PostError::QueueFull(2)));
+    }
+
+    #[test]
+    fn the_longest_message_is_taken() {
+        let mut q = SendQueue::new(2, 1024, 100);
+        q.post(wr(0, MAX_MESSAGE, None)).unwrap();
+        assert_eq!(q.end(), 100 + u64::from(MAX_MESSAGE) / 1024);
+    }
+
+    #[test]
+    fn a_message_is_unfinished_from_its_first_packet_until_it_is_completed() {
+        let mut q = SendQueue::new(2, 1024, 100);
+        assert!(!q.is_unfinished(100), "there is none");
+        q.post(wr(0, 3000, None)).unwrap();
+        assert!(!q.is_unfinished(100), "nothing was sent");
+        assert!(q.is_unfinished(101));
+        q.complete_oldest();
+        assert!(!q.is_unfinished(103));
+    }
+
+    #[test]
+    fn the_limit_of_immediates_holds_back_only_the_first_packet_of_another_one() {
+        let mut q = SendQueue::new(8, 1024, 0);
+        q.post(wr(0, 2000, Some(0))).unwrap();
+        q.post(wr(1, 10, None)).unwrap();
+        q.post(wr(2, 10, Some(0))).unwrap();
+        for (seq, next_may_leave) in [(0, true), (1, true), (2, false)] {
+            assert!(q.has_new(seq, 1), "the rest of the first, and the write behind it");
+            q.take_new(seq);
+            assert_eq!(q.has_new(seq + 1, 1), next_may_leave, "after {seq}");
+        }
+        q.complete_oldest();
+        assert!(q.has_new(3, 1));
+        q.complete_oldest();
+        assert!(q.has_new(3, 1), "a plain write is none");
     }
 }

@@ -129,7 +129,9 @@ impl Silence {
 
     /// Counts a timeout or a recoverable NACK, once in each interval.
     fn count(&mut self, now: Time, rtt: &RttEstimate) -> Attempt {
-        if self.retries > 0 && self.counted_at.age(now) < self.backed_off(rtt).0 as i64 {
+        // In whole units: an interval that has passed may be one short of its length rounded up.
+        let passed = Stamp::at(now).since(self.counted_at);
+        if self.retries > 0 && passed < Stamp::units(self.backed_off(rtt)) - 1 {
             return Attempt::SameInterval;
         }
         if self.schedule(rtt).is_exhausted(self.retries) {
@@ -298,6 +300,66 @@ fn ask_on_more_paths(shared: &mut Shared, now: Time, up: PortSet, host: &mut dyn
         let condemned = if turn % 2 == 0 { shared.paths.condemned_to_probe(plane) } else { None };
         if let Some(other) = condemned.or_else(|| shared.paths.choose_to_probe(plane)) {
             shared.repeat_probe(now, other, host);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_are_counted_once_in_an_interval_and_from_zero_after_progress() {
+        use Attempt::{Counted, Exhausted, SameInterval};
+        // In whole units of a stamp, so that nothing is rounded.
+        let unit = |n: u64| Span(n << 17);
+        let begin = Time(1 << 40);
+        let config =
+            RequestorConfig { timeout: unit(100), linear_cnt: 2, exp_cnt: 1, ..RequestorConfig::default() };
+        let rtt = RttEstimate { smoothed: unit(10), shortest: unit(10) };
+        let mut silence = Silence::new(begin, &config);
+        let mut count = |at| silence.count(begin + unit(at), &rtt);
+        // Two intervals of 100, one of 200, and one of 400 in which the last answer may come.
+        let expected = [
+            (0, Counted),
+            (0, SameInterval),
+            (99, SameInterval),
+            (100, Counted),
+            (299, SameInterval),
+            (300, Counted),
+            (699, SameInterval),
+            (700, Exhausted),
+        ];
+        for (at, attempt) in expected {
+            assert_eq!(count(at), attempt, "{at}");
+        }
+        silence.advanced();
+        assert_eq!(silence.count(begin + unit(701), &rtt), Counted, "the first attempt waits for nothing");
+        silence.advanced();
+        assert_eq!(silence.count(begin + unit(702), &rtt), Counted);
+        assert_eq!(silence.count(begin + unit(703), &rtt), SameInterval);
+        assert_eq!(silence.count(begin + unit(802), &rtt), Counted);
+    }
+
+    #[test]
+    fn an_interval_that_has_just_passed_is_over_wherever_it_began() {
+        // 1.5 units of a stamp: the timeout, or four round trips.
+        for (timeout, smoothed) in [(3 << 16, 1), (1, 3 << 14)] {
+            let config = RequestorConfig {
+                timeout: Span(timeout),
+                linear_cnt: 3,
+                exp_cnt: 0,
+                ..RequestorConfig::default()
+            };
+            let rtt = RttEstimate { smoothed: Span(smoothed), shortest: Span(smoothed) };
+            for phase in (0..1 << 17).step_by(1 << 12) {
+                let begin = Time((1 << 40) + phase);
+                let mut silence = Silence::new(begin, &config);
+                let passed =
+                    [3 << 16, 6 << 16, 9 << 16, 15 << 16].map(|at| silence.count(begin + Span(at), &rtt));
+                let expected = [Attempt::Counted, Attempt::Counted, Attempt::Counted, Attempt::Exhausted];
+                assert_eq!(passed, expected, "{phase}");
+            }
         }
     }
 }

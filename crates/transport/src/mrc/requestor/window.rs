@@ -590,4 +590,15 @@ mod tests {
         assert_eq!(w.resent_at(65_555), Some(Stamp::at(Time(1 << 20))));
         assert_eq!(w.resent_at(65_599), None);
     }
+
+    #[test]
+    fn feedback_may_speak_of_what_was_sent_and_of_one_window_before() {
+        let mut w = Window::new(128, 1000, 256);
+        (0..128).for_each(|_| _ = w.sent(Time(1 << 30), 0));
+        w.advance(1100);
+        // Cumulative points of a window that ended where the present one begins.
+        for (seq, is_recent) in [(970, false), (971, true), (1099, true), (1127, true), (1128, false)] {
+            assert_eq!(w.is_recent(seq), is_recent, "{seq}");
+        }
+    }
 }
