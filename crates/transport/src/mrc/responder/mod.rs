@@ -880,3 +880,6 @@ fn has_right_length(write: &Write, len: u32, path_mtu: u32) -> bool {
     }
     len > 0 && len <= path_mtu && len <= dma && (len == dma || len == (dma - 1) % path_mtu + 1)
 }
+
+#[cfg(test)]
+mod tests;
