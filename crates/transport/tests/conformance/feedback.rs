@@ -154,3 +154,15 @@ fn a_later_packet_that_asks_does_not_put_off_the_delayed_sack() {
     bench.now += half;
     the_sack(&bench.timers());
 }
+
+#[test]
+fn a_retransmission_is_answered_at_once_even_if_a_message_behind_it_waits_for_data() {
+    let mut config = config();
+    config.responder.batching = SackBatching::BehindData;
+    let mut bench = Bench::new(&config);
+    assert_eq!(bench.hear_packet(asking(write(0, 64))), []);
+    assert_eq!(aeths(&bench.behind_data()), [(0x1F, 0)]);
+    assert_eq!(bench.hear_packet(Packet { rtx: true, ..write(1, 64) }), []);
+    assert_eq!(bench.hear_packet(asking(write(2, 64))), []);
+    the_sack(&bench.timers());
+}

@@ -621,8 +621,10 @@ impl Responder {
         let waits = self.pending.batching != SackBatching::None && write.position == Position::Only;
         let asks = packet.ack_req && !waits;
         if packet.ack_req && waits && self.pending.batching == SackBatching::BehindData {
-            // What was acknowledged alone must not bring the answer to this packet forward, in front of the data.
-            if !self.pending.with_data.is_owed() && self.pending.with_data.acks() > 0 {
+            // What was acknowledged alone must not bring the answer to this packet forward, in front of the data. What is
+            // due at once stays so.
+            let with_data = self.pending.with_data;
+            if with_data.acks() > 0 && !with_data.is_owed() && !self.pending.batched {
                 self.pending.sack_due = now + self.pending.ack_delay;
             }
             self.pending.with_data.owe();
