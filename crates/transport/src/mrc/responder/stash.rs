@@ -55,8 +55,8 @@ impl Stash {
 
     /// The immediate of this PSN, if it has one. No older one may be left.
     pub fn oldest(&self, seq: Seq) -> Option<StashedImm> {
-        let oldest = *self.ring.get(usize::from(self.head))?;
-        (self.len > 0 && oldest.seq == seq).then_some(oldest)
+        let oldest = self.ring.get(usize::from(self.head)).filter(|_| self.len > 0)?;
+        (oldest.seq == seq).then_some(*oldest)
     }
 
     /// Takes the oldest immediate out. There must be one.
