@@ -7,9 +7,9 @@ use openmrc_transport::{
     EvProfile, Fatal, PathEntry, PortSet, PostError, Readiness, SendStatus, Span, Time, Transport as _,
     WorkRequest,
 };
-use openmrc_wire::{Ev, NackReason, Psn};
+use openmrc_wire::{Body, Ev, NackReason, Packet, Probe, Psn, Timestamp};
 
-use super::bench::{Bench, PEER, aeths, asking, config, nack, sack, sacks, the_sack, write};
+use super::bench::{Bench, PEER, QP, aeths, asking, config, nack, sack, sacks, the_sack, write};
 
 /// As [`config`], with other entropy values.
 fn other_paths() -> QpConfig {
@@ -38,8 +38,8 @@ fn a_queue_pair_that_receives_can_send_over_the_paths_with_which_its_requestor_s
     assert_eq!(bench.qp.post_send(bench.now, wr), Err(PostError::NotReady));
     assert_eq!((bench.qp.outstanding(), bench.qp.readiness()), (0, Readiness::Idle));
 
-    let now_in_other_words = QpConfig { remote_qp: 0x99, ..other_paths() };
-    bench.qp.start_requestor(bench.now, &now_in_other_words).unwrap();
+    let to_another = QpConfig { remote_qp: 0x99, ..other_paths() };
+    bench.qp.start_requestor(bench.now, &to_another).unwrap();
     assert_eq!(values(&mut bench), (0xF0..0xF8).collect::<Vec<_>>());
     bench.post(9, 1, None);
     assert_eq!(bench.send()[0].packet.dest_qp, 0x99);
@@ -153,12 +153,11 @@ fn what_cannot_be_an_answer_is_counted_as_invalid() {
 
 #[test]
 fn a_probe_with_other_ids_is_not_answered_once_the_peer_has_sent_its_own() {
-    use openmrc_wire::{Body, Packet, Probe, Timestamp};
     let probe = |spdcid, dpdcid| {
         let probe = Probe { vendor_info: 0, probe_id: 3, spdcid, dpdcid, timestamp: Timestamp::default() };
-        Packet::new(super::bench::QP, Psn::new(0), Body::Probe(probe))
+        Packet::new(QP, Psn::new(0), Body::Probe(probe))
     };
-    let (ours, peers) = (super::bench::QP as u16, PEER as u16);
+    let (ours, peers) = (QP as u16, PEER as u16);
     let mut bench = Bench::new(&config());
     // (ids, whether it is answered, invalid packets by then)
     for (ids, answered, invalid) in [
@@ -185,7 +184,7 @@ fn heap_memory_for_immediates_is_taken_when_the_first_arrives() {
     assert_eq!(bench.qp.state_bytes().1, 0);
     let before = bench.qp.state_bytes().0;
     let mut packet = write(1, 64);
-    if let openmrc_wire::Body::Write(write) = &mut packet.body {
+    if let Body::Write(write) = &mut packet.body {
         write.imm = Some(1);
     }
     bench.hear_packet(packet);

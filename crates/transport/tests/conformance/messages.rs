@@ -1,5 +1,6 @@
 //! Where a responder sees messages end, how long they are, and when they complete.
 
+use openmrc_transport::mrc::QpConfig;
 use openmrc_transport::{Fatal, NoReceive, Transport as _};
 use openmrc_wire::{Body, NackReason, Packet, Position, Psn, Write};
 
@@ -110,7 +111,7 @@ fn with_imm(psn: u32) -> Packet {
 }
 
 /// A queue pair without a receive, which has answered message 0.
-fn waiting(config: &openmrc_transport::mrc::QpConfig) -> Bench {
+fn waiting(config: &QpConfig) -> Bench {
     let mut bench = Bench::new(config);
     bench.log.no_receive = Some(NoReceive::Waits);
     let answer = bench.hear_packet(asking(with_imm(0)));
