@@ -4,6 +4,14 @@
 
 #[path = "conformance/bench.rs"]
 mod bench;
+#[path = "conformance/feedback.rs"]
+mod feedback;
+#[path = "conformance/life.rs"]
+mod life;
+#[path = "conformance/messages.rs"]
+mod messages;
+#[path = "conformance/paths.rs"]
+mod paths;
 #[path = "conformance/requestor.rs"]
 mod requestor;
 #[path = "conformance/requestor_loss.rs"]

@@ -474,33 +474,4 @@ impl ResponderConfig {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::profile::PathEntry;
-
-    #[test]
-    fn settings_keep_the_model_of_the_network() {
-        let profile = Arc::new(EvProfile::new(&[PathEntry { ev: openmrc_wire::Ev(1), port: 0 }]).unwrap());
-        for (ordered, trims) in [(false, false), (false, true), (true, false), (true, true)] {
-            let model = PathModel { ordered, ..PathModel::new(Span::from_micros(10), trims) };
-            let paths = PathConfig::new(Arc::clone(&profile), model);
-            let config = QpConfig::new(1, 2, paths, Arc::new(CcProfile::FixedWindow(1)));
-            assert_eq!(Settings::from(&config).model(), model);
-        }
-    }
-
-    #[test]
-    fn rotation_and_reserve_each_take_up_to_256_paths() {
-        let profile = EvProfile::new(&[PathEntry { ev: openmrc_wire::Ev(1), port: 0 }]).unwrap();
-        let paths = PathConfig::new(Arc::new(profile), PathModel::new(Span::from_micros(10), true));
-        let check = |active, backup| {
-            let paths = PathConfig { active, backup, ..paths.clone() };
-            QpConfig::new(1, 2, paths, Arc::new(CcProfile::FixedWindow(1))).validate().map_err(|e| e.name)
-        };
-        assert_eq!(check(256, 256), Ok(()));
-        assert_eq!(check(1, 0), Ok(()));
-        assert_eq!(check(257, 0), Err("ev_active"));
-        assert_eq!(check(0, 256), Err("ev_active"));
-        assert_eq!(check(256, 257), Err("ev_backup"));
-    }
-}
+mod tests;

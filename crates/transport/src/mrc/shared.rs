@@ -392,17 +392,4 @@ impl Shared {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_round_trip_moves_the_mean_by_an_eighth_and_tells_how_much_longer_than_the_shortest_it_was() {
-        let mut rtt = RttEstimate::new(Span(800));
-        for (sample, longer, smoothed, shortest) in
-            [(1600, 800, 900, 800), (500, 0, 850, 500), (650, 150, 825, 500)]
-        {
-            assert_eq!(rtt.update(Span(sample)), Span(longer));
-            assert_eq!((rtt.smoothed, rtt.shortest), (Span(smoothed), Span(shortest)));
-        }
-    }
-}
+mod tests;

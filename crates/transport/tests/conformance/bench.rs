@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use openmrc_transport::mrc::{CcProfile, EvState, PathConfig, PathModel, QpConfig, QueuePair};
 use openmrc_transport::{
-    AccessError, EvProfile, Fatal, Host, NoReceive, PathEntry, PortSet, Received, RecvDone, SendDone, Span,
-    Time, Transmit, Transport, Trim, WorkRequest,
+    AccessError, EvEvent, EvProfile, Fatal, Host, NoReceive, PathEntry, PortSet, Received, RecvDone,
+    SendDone, Span, Time, Transmit, Transport, Trim, WorkRequest,
 };
 use openmrc_wire::{
     Aeth, Body, CcState, Ev, Mark, Msn, Nack, NackReason, Packet, Position, Psn, Sack, Timestamp, Write,
@@ -16,6 +16,7 @@ pub const PEER: u32 = 0x22;
 /// Entropy value with which the bench's packets arrive.
 pub const EV: Ev = Ev(0xE0);
 pub const MTU: u16 = 4096;
+const START: Time = Time(1 << 40);
 
 /// The host of the queue pair.
 #[derive(Default)]
@@ -26,8 +27,11 @@ pub struct Log {
     pub fatal: Option<Fatal>,
     /// What it was told of the peer's silence.
     pub silences: Vec<bool>,
-    /// The node has no budget for probes of condemned paths; times at which it was asked for it.
-    pub probes_refused: bool,
+    pub events: Vec<EvEvent>,
+    /// No receive is posted.
+    pub no_receive: Option<NoReceive>,
+    /// The node's budget for probes of condemned paths is spent; times at which it was asked for it.
+    pub budget_is_spent: bool,
     pub probes_asked: Vec<Time>,
 }
 
@@ -42,15 +46,21 @@ impl Host for Log {
         self.done.push(done);
     }
     fn recv_done(&mut self, done: RecvDone) -> Result<(), NoReceive> {
+        if let Some(why) = self.no_receive {
+            return Err(why);
+        }
         self.received.push(done);
         Ok(())
     }
     fn peer_silence(&mut self, silent: bool) {
         self.silences.push(silent);
     }
+    fn ev_event(&mut self, event: EvEvent) {
+        self.events.push(event);
+    }
     fn may_probe_path(&mut self, now: Time) -> bool {
         self.probes_asked.push(now);
-        !self.probes_refused
+        !self.budget_is_spent
     }
     fn fatal(&mut self, why: Fatal) {
         self.fatal = Some(why);
@@ -88,6 +98,11 @@ pub fn config_in_ticks(trims: bool) -> QpConfig {
 /// A packet as it arrives on port 0.
 pub fn received(packet: Packet) -> Received {
     Received { packet, ev: EV, port: 0, ecn_ce: false, trim: None }
+}
+
+/// The same packet, which asks for an answer.
+pub fn asking(packet: Packet) -> Packet {
+    Packet { ack_req: true, ..packet }
 }
 
 /// A whole write of `len` bytes with this PSN.
@@ -140,8 +155,16 @@ pub fn nack(psn: u32, reason: NackReason, ev: Ev) -> Packet {
 
 impl Bench {
     pub fn new(config: &QpConfig) -> Self {
-        let now = Time(1 << 40);
-        let mut qp = QueuePair::new(now, config).unwrap();
+        Bench::with(QueuePair::new(START, config).unwrap(), config)
+    }
+
+    /// A queue pair that cannot send yet.
+    pub fn receiving(config: &QpConfig) -> Self {
+        Bench::with(QueuePair::new_responder(START, config).unwrap(), config)
+    }
+
+    fn with(mut qp: QueuePair, config: &QpConfig) -> Self {
+        let now = START;
         qp.set_ports_up(now, PortSet::first(2), PortSet::first(2));
         Bench { qp, log: Log::default(), now, profile: Arc::clone(&config.paths.profile) }
     }

@@ -57,7 +57,7 @@ fn the_fourth_question_to_a_silent_peer_goes_out_on_four_paths_one_of_them_conde
         config.paths.profile = Arc::new(EvProfile::new(&(0..8).map(path).collect::<Vec<_>>()).unwrap());
         let mut bench = Bench::new(&config);
         // The node has no budget for other probes.
-        bench.log.probes_refused = true;
+        bench.log.budget_is_spent = true;
         let sent = bench.send_packets(20);
         for psn in 0..2 {
             bench.hear_prompt(Sack { mark: Mark::AlwaysSkip, ..sack(psn, sent[psn as usize].ev) });
@@ -415,7 +415,7 @@ fn two_packets_that_are_delivered_without_delay_end_the_spacing() {
 fn without_budget_a_condemned_path_is_probed_again_much_later_if_no_data_are_sent() {
     for (is_sending, round_trips) in [(true, 4), (false, 24)] {
         let mut bench = Bench::new(&config());
-        bench.log.probes_refused = true;
+        bench.log.budget_is_spent = true;
         let sent = bench.send_packets(4);
         bench.now += RTT;
         bench.hear_prompt(Sack { mark: Mark::AlwaysSkip, ..sack(2, sent[2].ev) });

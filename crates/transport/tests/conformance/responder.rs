@@ -4,11 +4,9 @@ use openmrc_transport::mrc::{DEFAULT_PATH_MTU, OutOfWindow, QueuePair, SackBatch
 use openmrc_transport::{Fatal, Received, Span, Time, Transport as _, Trim};
 use openmrc_wire::{Aeth, Body, Mark, Msn, NackReason, Packet, Position, Probe, Psn, Timestamp, Write};
 
-use super::bench::{Bench, aeths, config, is_trimmed, named, reasons, received, sacks, the_sack, write};
-
-fn asking(packet: Packet) -> Packet {
-    Packet { ack_req: true, ..packet }
-}
+use super::bench::{
+    Bench, aeths, asking, config, is_trimmed, named, reasons, received, sacks, the_sack, write,
+};
 
 #[test]
 fn small_packets_count_as_1024_bytes_and_more_than_16_kib_trigger_a_sack() {

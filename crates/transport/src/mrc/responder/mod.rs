@@ -82,43 +82,31 @@ const ACKS_ALONE: u8 = 8;
 /// State of 64 PSNs of the window, three bits each.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
 struct Arrivals {
-    /// The packet has arrived and does not end a message, or ends one and carries an immediate.
-    low: u64,
+    /// The packet has arrived and does not end a message.
+    inside: u64,
     /// The packet has arrived and ends a message.
-    high: u64,
+    last: u64,
     /// A message ends here according to the DMA length in its first packet, or because another one begins behind it.
     ends: u64,
 }
 
 impl Arrivals {
     fn arrived(self) -> u64 {
-        self.low | self.high
+        self.inside | self.last
     }
 
-    /// The packet ends a message.
-    fn last(self) -> u64 {
-        self.high
-    }
-
-    /// The packet carries an immediate.
-    fn immediate(self) -> u64 {
-        self.low & self.high
-    }
-
-    /// A packet has arrived. Only the last one of a message can carry an immediate.
-    fn arrive(&mut self, bit: u64, last: bool, immediate: bool) {
+    fn arrive(&mut self, bit: u64, last: bool) {
         if last {
-            self.high |= bit;
-        }
-        if !last || immediate {
-            self.low |= bit;
+            self.last |= bit;
+        } else {
+            self.inside |= bit;
         }
     }
 
     /// The cumulative point moves over a packet.
     fn forget(&mut self, bit: u64) {
-        self.low &= !bit;
-        self.high &= !bit;
+        self.inside &= !bit;
+        self.last &= !bit;
         self.ends &= !bit;
     }
 }
@@ -621,8 +609,10 @@ impl Responder {
         let waits = self.pending.batching != SackBatching::None && write.position == Position::Only;
         let asks = packet.ack_req && !waits;
         if packet.ack_req && waits && self.pending.batching == SackBatching::BehindData {
-            // What was acknowledged alone must not bring the answer to this packet forward, in front of the data.
-            if !self.pending.with_data.is_owed() && self.pending.with_data.acks() > 0 {
+            // What was acknowledged alone must not bring the answer to this packet forward, in front of the data. What is
+            // due at once stays so.
+            let with_data = self.pending.with_data;
+            if with_data.acks() > 0 && !with_data.is_owed() && !self.pending.batched {
                 self.pending.sack_due = now + self.pending.ack_delay;
             }
             self.pending.with_data.owe();
@@ -718,7 +708,7 @@ impl Responder {
             }
         }
         let (word, bit) = self.locate(seq);
-        self.arrivals[word].arrive(bit, write.position.is_last(), write.imm.is_some());
+        self.arrivals[word].arrive(bit, write.position.is_last());
         if let Some(imm) = write.imm {
             self.messages.stash.insert(StashedImm {
                 seq,
@@ -792,7 +782,7 @@ impl Responder {
             let (word, shift) = (slot as usize / 64, slot % 64);
             let arrivals = &mut self.arrivals[word];
             let arrived = arrivals.arrived() >> shift;
-            let ends = (arrivals.last() | arrivals.ends) >> shift;
+            let ends = (arrivals.last | arrivals.ends) >> shift;
             // No bit is set beyond the word, so the run ends there too.
             let mut run = (arrived & !ends).trailing_ones();
             let far_end = self.messages.far_end.wrapping_sub(self.expected as u32);
@@ -816,16 +806,13 @@ impl Responder {
     fn pass_end(&mut self, path_mtu: u16, host: &mut (impl Host + ?Sized)) -> Result<bool, Answer> {
         let (word, bit) = self.locate(self.expected);
         let state = self.arrivals[word];
-        let is_last = state.last() & bit != 0;
+        let is_last = state.last & bit != 0;
         let is_end = state.ends & bit != 0 || self.messages.far_end == self.expected as u32;
         if is_last != is_end && !(is_last && self.ends.are_per_packet()) {
             // Packets are missing in the message, or there are too many: its bytes are not those of its DMA length.
             return Err(Answer::Nak(Aeth::NAK_INVALID_REQUEST, Fatal::InvalidRequest));
         }
-        let immediate = match state.immediate() & bit {
-            0 => None,
-            _ => self.messages.stash.oldest(self.expected),
-        };
+        let immediate = self.messages.stash.oldest(self.expected);
         if let Some(StashedImm { imm, dma_len, solicited, .. }) = immediate {
             let byte_len = self.message_len(dma_len, path_mtu.into());
             let rqmsn = self.messages.stash.taken();
@@ -880,3 +867,6 @@ fn has_right_length(write: &Write, len: u32, path_mtu: u32) -> bool {
     }
     len > 0 && len <= path_mtu && len <= dma && (len == dma || len == (dma - 1) % path_mtu + 1)
 }
+
+#[cfg(test)]
+mod tests;

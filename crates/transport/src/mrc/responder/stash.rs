@@ -55,8 +55,8 @@ impl Stash {
 
     /// The immediate of this PSN, if it has one. No older one may be left.
     pub fn oldest(&self, seq: Seq) -> Option<StashedImm> {
-        let oldest = *self.ring.get(usize::from(self.head))?;
-        (self.len > 0 && oldest.seq == seq).then_some(oldest)
+        let oldest = self.ring.get(usize::from(self.head)).filter(|_| self.len > 0)?;
+        (oldest.seq == seq).then_some(*oldest)
     }
 
     /// Takes the oldest immediate out. There must be one.
@@ -103,5 +103,20 @@ mod tests {
         }
         assert!(out.chunks(5).all(|round| round == [3, 5, 7, 8, 9]), "{out:?}");
         assert_eq!(stash.taken(), Msn(50));
+    }
+
+    #[test]
+    fn an_immediate_is_there_from_its_arrival_until_it_is_taken_and_the_memory_from_the_first_on() {
+        let mut stash = Stash::new(1);
+        assert_eq!(stash.heap_bytes(), 0);
+        for seq in 5..9 {
+            assert_eq!(stash.oldest(seq), None);
+            let imm = StashedImm { seq, imm: 7, dma_len: 3, solicited: true };
+            stash.insert(imm);
+            assert_eq!((stash.oldest(seq), stash.oldest(seq + 1)), (Some(imm), None));
+            stash.take_oldest();
+            assert_eq!(stash.oldest(seq), None);
+        }
+        assert_eq!(stash.heap_bytes(), size_of::<StashedImm>());
     }
 }
