@@ -16,6 +16,8 @@
 pub mod api;
 pub mod loops;
 pub mod mrc;
+#[cfg(test)]
+mod nobody;
 pub mod node;
 mod port_set;
 pub mod presets;

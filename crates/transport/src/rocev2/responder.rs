@@ -147,25 +147,8 @@ mod tests {
     use openmrc_wire::{Ev, Packet, Position};
 
     use super::*;
-    use crate::api::NoReceive;
-    use crate::{AccessError, SendDone, Transmit, Trim};
-
-    struct Memory;
-
-    impl Host for Memory {
-        fn write(&mut self, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
-            Ok(())
-        }
-        fn transmit(&mut self, _: Transmit) {}
-        fn send_done(&mut self, _: SendDone) {}
-        fn recv_done(&mut self, _: RecvDone) -> Result<(), NoReceive> {
-            Ok(())
-        }
-        fn may_probe_path(&mut self, _: Time) -> bool {
-            true
-        }
-        fn fatal(&mut self, _: Fatal) {}
-    }
+    use crate::Trim;
+    use crate::nobody::Nobody;
 
     fn marked(psn: u32, ecn_ce: bool) -> Received {
         let write = RcWrite { position: Position::Only, va: 0, rkey: 0, dma_len: 64, imm: None };
@@ -179,7 +162,7 @@ mod tests {
         let mut notified = Vec::new();
         for micros in 0..200 {
             let at = Time(Span::from_micros(1000 + micros).0);
-            let answer = responder.on_data(at, &marked(micros as u32, micros != 0), &mut Memory);
+            let answer = responder.on_data(at, &marked(micros as u32, micros != 0), &mut Nobody);
             if answer.cnp {
                 notified.push(micros);
             }
@@ -191,7 +174,7 @@ mod tests {
     fn without_congestion_control_no_mark_is_notified() {
         let config = RcConfig { dcqcn: None, ..RcConfig::new(1, 2, 100_000_000_000) };
         let mut responder = Responder::new(&config);
-        assert!(!responder.on_data(Time(1 << 40), &marked(0, true), &mut Memory).cnp);
+        assert!(!responder.on_data(Time(1 << 40), &marked(0, true), &mut Nobody).cnp);
     }
 
     #[test]
@@ -208,10 +191,10 @@ mod tests {
             let config = RcConfig { recovery, window: 4, ..RcConfig::new(1, 2, 100_000_000_000) };
             let mut responder = Responder::new(&config);
             let answer =
-                responder.on_data(Time::ZERO, &Received { trim, ..marked(early, false) }, &mut Memory);
+                responder.on_data(Time::ZERO, &Received { trim, ..marked(early, false) }, &mut Nobody);
             assert_eq!(answer.reply, Some((wire(0), Aeth::NAK_PSN_SEQUENCE)));
             for psn in 0..early {
-                responder.on_data(Time::ZERO, &marked(psn, false), &mut Memory);
+                responder.on_data(Time::ZERO, &marked(psn, false), &mut Nobody);
             }
             let expected = u64::from(early) + u64::from(kept);
             assert_eq!(responder.completed(), expected, "{recovery:?} {early} {trim:?}");
@@ -233,7 +216,7 @@ mod tests {
             received.packet.ack_req = ack_req;
             let Body::RcWrite(write) = &mut received.packet.body else { unreachable!() };
             write.position = position;
-            let answer = responder.on_data(Time::ZERO, &received, &mut Memory);
+            let answer = responder.on_data(Time::ZERO, &received, &mut Nobody);
             assert_eq!(answer.reply, reply, "{psn} {position:?}");
         }
         assert_eq!(responder.completed(), 1);

@@ -169,6 +169,23 @@ impl Bench {
         Bench { qp, log: Log::default(), now, profile: Arc::clone(&config.paths.profile) }
     }
 
+    /// The last hop trims whatever is sent, so many times: in the end one spaced packet at a time, the last of which
+    /// is trimmed as well.
+    pub fn trim_on_last_hop(&mut self, mut sent: Vec<Transmit>, times: usize) {
+        for _ in 0..times {
+            for Transmit { packet, ev, .. } in &sent {
+                let refused = nack(packet.psn.get(), NackReason::TrimmedLastHop, *ev);
+                self.hear_packet(Packet { rtx: packet.rtx, ..refused });
+            }
+            assert!(self.send().is_empty(), "it is spaced");
+            self.wait(1000);
+            sent = self.send();
+            assert_eq!(sent.len(), 1);
+        }
+        let refused = nack(sent[0].packet.psn.get(), NackReason::TrimmedLastHop, sent[0].ev);
+        self.hear_packet(Packet { rtx: true, ..refused });
+    }
+
     pub fn wait(&mut self, micros: u64) {
         self.now += Span::from_micros(micros);
     }

@@ -375,18 +375,7 @@ fn a_retransmission_leaves_at_once_when_the_receiver_ends_the_spacing() {
     bench.hear_sack(told(1, false));
     sent.remove(0);
     // Whatever it sends is trimmed on the last hop, in the end one packet at a time.
-    for _ in 0..8 {
-        for Transmit { packet, ev, .. } in &sent {
-            let refused = nack(packet.psn.get(), NackReason::TrimmedLastHop, *ev);
-            bench.hear_packet(Packet { rtx: packet.rtx, ..refused });
-        }
-        assert!(bench.send().is_empty(), "it is spaced");
-        bench.wait(1000);
-        sent = bench.send();
-        assert_eq!(sent.len(), 1);
-    }
-    let refused = nack(sent[0].packet.psn.get(), NackReason::TrimmedLastHop, sent[0].ev);
-    bench.hear_packet(Packet { rtx: true, ..refused });
+    bench.trim_on_last_hop(sent, 8);
     assert!(bench.send().is_empty());
     bench.hear_sack(told(0, true));
     assert!(!bench.send().is_empty());

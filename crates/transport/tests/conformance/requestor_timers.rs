@@ -338,18 +338,7 @@ fn spaced() -> Bench {
     bench.now += RTT;
     let cc = CcState { rcv_cwnd_pen: 1, rcvd_bytes: NOMINAL.div_ceil(256), ..CcState::default() };
     bench.hear_prompt(Sack { cc, ..sack(0, sent.remove(0).ev) });
-    for _ in 0..9 {
-        for Transmit { packet, ev, .. } in &sent {
-            let refused = nack(packet.psn.get(), NackReason::TrimmedLastHop, *ev);
-            bench.hear_packet(Packet { rtx: packet.rtx, ..refused });
-        }
-        assert!(bench.send().is_empty(), "it is spaced");
-        bench.wait(1000);
-        sent = bench.send();
-        assert_eq!(sent.len(), 1);
-    }
-    let refused = nack(sent[0].packet.psn.get(), NackReason::TrimmedLastHop, sent[0].ev);
-    bench.hear_packet(Packet { rtx: true, ..refused });
+    bench.trim_on_last_hop(sent, 9);
     assert_eq!(bench.qp.stats().srtt_ns, RTT.as_nanos());
     bench
 }

@@ -3,26 +3,9 @@ use std::sync::Arc;
 use openmrc_wire::Ev;
 
 use super::*;
-use crate::api::{AccessError, NoReceive, RecvDone, SendDone, Transmit};
 use crate::mrc::{CcProfile, LoadBalancing, PathConfig, PathModel};
+use crate::nobody::Nobody;
 use crate::profile::{EvProfile, PathEntry};
-
-struct Nobody;
-
-impl Host for Nobody {
-    fn write(&mut self, _: u32, _: u64, _: u32) -> Result<(), AccessError> {
-        Ok(())
-    }
-    fn transmit(&mut self, _: Transmit) {}
-    fn send_done(&mut self, _: SendDone) {}
-    fn recv_done(&mut self, _: RecvDone) -> Result<(), NoReceive> {
-        Ok(())
-    }
-    fn may_probe_path(&mut self, _: Time) -> bool {
-        true
-    }
-    fn fatal(&mut self, _: Fatal) {}
-}
 
 const NOW: Time = Time(1 << 40);
 const RTT: Span = Span::from_micros(10);
