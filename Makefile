@@ -248,7 +248,7 @@ fuzz: $(STAMPS)/wheel ## fuzz every target for FUZZ_SECONDS each
 
 # A fault that no test notices is listed in .make/mutants/survivors.txt: it needs a test, or a reason in
 # .cargo/mutants.toml. All are planted at once, each behind a switch; MUTANTS_ARGS='--sample 200', '--file GLOB' take some.
-mutants: $(STAMPS)/venv $(STAMPS)/mutants/bin/cargo-mutants ## plant faults into wire and transport and list those that no test notices (half an hour)
+mutants: $(STAMPS)/venv $(STAMPS)/mutants/bin/cargo-mutants ## plant faults into wire and transport and list those that no test notices (a quarter of an hour)
 	$(call say,Faults planted into crates/wire and crates/transport)
 	cargo build --locked --release --quiet --manifest-path mutants/Cargo.toml --target-dir $(STAMPS)/mutants/planter
 	$(BIN)/python -m tests.helpers.rust_mutants wire transport --cargo-mutants $(STAMPS)/mutants/bin/cargo-mutants \

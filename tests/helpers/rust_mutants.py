@@ -27,6 +27,8 @@ BANDS = (0.03, 0.2, 1.0)
 """Quick tests first: seconds up to which tests are run together. Slower ones are not run."""
 PATIENCE = (8, 6.0)
 """A test that takes so many times as long as without faults, and so many seconds, has noticed one."""
+NO_FAULT = 0
+"""Number of a fault that is none."""
 SEEDS = 100
 """Of tests that take as many seeds as they are told."""
 
@@ -186,7 +188,7 @@ def covered(tree: Tree, jobs: int) -> tuple[list[Test], dict[str, Path]]:
             # Writing down what is reached may disturb it. A test that fails without a fault says nothing: it
             # needs all its seeds, or counts what the switch allocates.
             began = time.monotonic()
-            failed = run(tree, programs[binary], crate, [name], {"MUTANT": "0"}, None)
+            failed = run(tree, programs[binary], crate, [name], {"MUTANT": str(NO_FAULT)}, None)
         return None if failed else Test(crate, binary, name, sites, time.monotonic() - began)
 
     with ThreadPoolExecutor(jobs) as pool:
@@ -263,6 +265,8 @@ def main() -> int:
     print(f"{len(faults)} faults, {len(site_of)} of them planted", flush=True)
     tests, programs = covered(tree, arguments.jobs)
     print(f"{len(tests)} tests, {sum(test.seconds for test in tests):.0f} s without faults", flush=True)
+    if by := noticed(tree, tests, programs, NO_FAULT):
+        raise SystemExit(f"{by} fails without a fault: nothing can be said of faults")
 
     drawn = sorted(site_of)
     if arguments.sample is not None:
