@@ -394,3 +394,15 @@ fn a_write_without_data_has_no_payload() {
     let lengths: Vec<_> = bench.send().iter().map(|t| (t.packet.payload_len, t.payload.is_some())).collect();
     assert_eq!(lengths, [(0, false), (1, true)]);
 }
+
+#[test]
+fn the_data_of_a_retransmission_count_as_sent_once_more() {
+    let mut bench = Bench::new(&config());
+    bench.post(0, 100, None);
+    bench.post(1, 30, None);
+    let sent = bench.send();
+    bench.hear_packet(nack(1, NackReason::Trimmed, sent[1].ev));
+    bench.send();
+    let stats = bench.qp.stats();
+    assert_eq!((stats.data_packets, stats.retransmits, stats.data_bytes), (3, 1, 160));
+}
