@@ -84,10 +84,25 @@ def test_goodput_over_time_adds_up_to_the_bytes_of_each_pattern(results: sim.Res
         assert moved == pytest.approx(expected)
 
 
-def test_no_link_is_loaded_beyond_its_rate_and_the_broken_one_carries_nothing(results: sim.Results) -> None:
+@pytest.mark.parametrize("exact", [False, True])
+def test_no_link_sends_more_than_its_rate_and_a_full_one_sends_no_less(exact: bool) -> None:
+    record = sim.Record(series=True, links="all")
+    results = sim.run(scenario(network={"switch": {"exact": exact}}, faults=[], record=record))
+    frame = results.frames()["link_series"]
+    load, waiting, time = (np.array(frame[name]) for name in ("load", "queued_bytes", "time_us"))
+    links = 2 * len(results.link_names)
+    took = time - np.append(np.zeros(links), time[:-links])
+    could = results.scenario.topology.port_rate / 8e6 * took
+    # Whole bytes are counted.
+    assert (load * could < could + 1.001).all()
+    full = waiting > could + 2 * 4262
+    assert full.sum() > 100
+    assert (load * could > could - 1.001)[full].all()
+
+
+def test_the_broken_link_carries_nothing(results: sim.Results) -> None:
     frame = results.frames()["link_series"]
     load = np.array(frame["load"])
-    assert load.max() < 1.001
     broken = np.array([name == LINK for name in frame["link"].to_pylist()])
     time = np.array(frame["time_us"])
     # What had been accepted before the fault is gone a moment later.

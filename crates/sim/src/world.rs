@@ -142,7 +142,7 @@ impl Engine for World {
             life: self.partitions.iter().map(|p| p.stats.life).fold(LifeTotals::default(), LifeTotals::with),
             in_flight: self.partitions.iter().map(Partition::in_flight).sum(),
             in_flight_bytes: self.partitions.iter().map(Partition::in_flight_bytes).sum(),
-            port_bytes: ports().map(|(fabric, port)| fabric.accepted(port)).collect(),
+            port_bytes: ports().map(|(fabric, port)| fabric.bytes(port)).collect(),
             port_busy_until: ports().map(|(fabric, port)| Time(fabric.busy_until(port))).collect(),
             skips: self.partitions[0]
                 .hosts
@@ -320,7 +320,7 @@ impl World {
                 (plane.longest, plane.longest_port) = (backlog, port);
             }
             if fabric.is_last_hop(port) {
-                plane.to_hosts += fabric.accepted(port);
+                plane.to_hosts += fabric.bytes(port);
             }
         }
         planes
@@ -365,8 +365,8 @@ pub struct PlaneNow {
 }
 
 impl PortView for World {
-    fn accepted(&self, port: u32) -> u64 {
-        self.fabric_of(port).accepted(port)
+    fn sent(&self, port: u32, at: u64) -> u64 {
+        self.fabric_of(port).sent(port, at)
     }
 
     fn backlog(&self, port: u32, at: u64) -> u64 {

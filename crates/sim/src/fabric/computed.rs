@@ -194,6 +194,11 @@ impl Computed {
         if ports.marks(&ecn, out, leaves, behind, stats) { flags | flag::CE } else { flags }
     }
 
+    /// Bytes that a port has sent by `now`.
+    pub fn sent(&self, port: &Port, now: u64) -> u64 {
+        port.bytes - self.backlog(port, now)
+    }
+
     /// Bytes that wait at a port.
     #[inline]
     pub fn backlog(&self, port: &Port, now: u64) -> u64 {

@@ -314,9 +314,14 @@ impl FabricState {
         self.ports[port].data_free
     }
 
-    /// Bytes that a port has accepted since the start of the run.
-    pub fn accepted(&self, port: u32) -> u64 {
+    /// Bytes that a port has counted since the start of the run: all that it has sent once the run has ended.
+    pub fn bytes(&self, port: u32) -> u64 {
         self.ports[port].bytes
+    }
+
+    /// Bytes that a port has sent by `at`, which is now or a little later, since the start of the run.
+    pub fn sent(&self, port: u32, at: u64) -> u64 {
+        self.model.sent(&self.ports, port, at)
     }
 
     /// Bytes that a port has accepted and not yet sent at `at`, which is now or a little later.

@@ -168,6 +168,14 @@ impl PortModel {
         }
     }
 
+    /// Bytes that a port has sent by `at`, which is now or a little later.
+    pub fn sent(&self, ports: &Ports, port: u32, at: u64) -> u64 {
+        match self {
+            PortModel::Computed(model) => model.sent(&ports[port], at),
+            PortModel::Queued(model) => model.sent(&ports[port], port, at),
+        }
+    }
+
     /// Bytes that a port has accepted and not yet sent at `at`, which is now or a little later.
     #[inline]
     pub fn backlog(&self, ports: &Ports, port: u32, at: u64) -> u64 {

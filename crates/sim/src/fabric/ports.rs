@@ -40,7 +40,7 @@ pub(crate) struct Port {
     pub data_free: u64,
     /// When all control packets will have left.
     pub control_free: u64,
-    /// Bytes accepted.
+    /// Bytes accepted, where departures are computed; else bytes put on the cable.
     pub bytes: u64,
     /// A packet that arrives here later than `marked_from` and by `marked_until` has left, at the other end of the
     /// cable, a queue that may have been long enough to mark it.

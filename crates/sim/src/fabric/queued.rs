@@ -141,10 +141,19 @@ impl Queued {
         self.buffers.iter().map(|buffer| buffer.size).min()
     }
 
+    /// Bytes that a port has sent by `now`.
+    pub fn sent(&self, port: &Port, number: u32, now: u64) -> u64 {
+        port.bytes - self.on_cable(port, number, now)
+    }
+
     /// Bytes of data that wait at a port, and bytes that are being sent.
     pub fn backlog(&self, port: &Port, number: u32, now: u64) -> u64 {
-        let queue = &self.ports[number as usize];
-        queue.data_bytes + queue.free_at.saturating_sub(now) / u64::from(port.picos_per_byte.max(1))
+        self.ports[number as usize].data_bytes + self.on_cable(port, number, now)
+    }
+
+    /// Bytes of the packet that is being sent which are still to come.
+    fn on_cable(&self, port: &Port, number: u32, now: u64) -> u64 {
+        self.ports[number as usize].free_at.saturating_sub(now) / u64::from(port.picos_per_byte.max(1))
     }
 
     /// Ports of a host that can take a packet. `Err` if there is none: a port reports by itself when it can take

@@ -64,9 +64,9 @@ fn copy_row(rows: &mut [u64], width: usize, from: usize, to: usize) {
 
 /// What a sample reads of the ports.
 pub(crate) trait PortView {
-    /// Bytes that a port has accepted since the start of the run.
-    fn accepted(&self, port: u32) -> u64;
-    /// Bytes that a port has accepted and not yet sent at `at`, which is now or a little later.
+    /// Bytes that a port has sent by `at`, which is now or a little later, since the start of the run.
+    fn sent(&self, port: u32, at: u64) -> u64;
+    /// Bytes that a port has accepted and not yet sent at `at`.
     fn backlog(&self, port: u32, at: u64) -> u64;
 }
 
@@ -199,21 +199,19 @@ impl Sampler {
         series.groups.resize(groups + series.widths[2], [0; 3]);
         let row = &mut series.groups[groups..];
         for (port, &group) in (0..).zip(&self.group_of_port) {
-            let accepted = ports.accepted(port);
-            if accepted == 0 {
+            let (by_now, waiting) = (ports.sent(port, at), ports.backlog(port, at));
+            if by_now + waiting == 0 {
                 continue;
             }
-            let waiting = ports.backlog(port, at);
             let [sent, all, most] = &mut row[usize::from(group)];
-            *sent += accepted.saturating_sub(waiting);
+            *sent += by_now;
             *all += waiting;
             *most = (*most).max(waiting);
             longest(port, waiting);
         }
         for &port in &self.link_ports {
-            let waiting = ports.backlog(port, at);
-            series.sent.push(ports.accepted(port).saturating_sub(waiting));
-            series.waiting.push(waiting);
+            series.sent.push(ports.sent(port, at));
+            series.waiting.push(ports.backlog(port, at));
         }
     }
 }

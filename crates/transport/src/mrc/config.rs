@@ -293,7 +293,7 @@ impl Default for ResponderConfig {
             mpr_dest: DEFAULT_MPR,
             max_wimm_dest: 128,
             ack_every_bytes: 16 * 1024,
-            ack_delay: Span::from_micros(4),
+            ack_delay: Span::from_micros(16),
             batching: SackBatching::None,
             options: ResponderOptions::default(),
         }
