@@ -71,7 +71,23 @@ pub fn plant(
         waiting.entry((fault.genre, fault.at)).or_default().push(fault);
     }
     Planter { waiting, constant, sites }.visit_file_mut(&mut tree);
-    Ok(prettyplease::unparse(&tree))
+    let mut arguments = Arguments(Vec::new());
+    arguments.visit_file_mut(&mut tree);
+    let mut text = prettyplease::unparse(&tree);
+    for (number, tokens) in arguments.0.iter().enumerate() {
+        text = text.replace(&format!("__arguments_{number}__"), tokens);
+    }
+    Ok(text)
+}
+
+/// The arguments of attributes, each with a name in its place: prettyplease takes `==` in them apart.
+struct Arguments(Vec<String>);
+
+impl VisitMut for Arguments {
+    fn visit_meta_list_mut(&mut self, list: &mut syn::MetaList) {
+        let name = quote::format_ident!("__arguments_{}__", self.0.len());
+        self.0.push(std::mem::replace(&mut list.tokens, quote!(#name)).to_string());
+    }
 }
 
 struct Planter<'a> {
@@ -283,6 +299,7 @@ mod tests {
     use super::*;
 
     const SOURCE: &str = "\
+#[error(if *a == 1 { 'a' } else { 'b' })]
 /// A comment is part of a function.
 pub const fn least(a: u32) -> u32 {
     if a > 3 && !odd(a) { a - 1 } else { 0 }
@@ -305,8 +322,8 @@ const SIZE: usize = 4 + 4;
 
     fn planted(constant: &[&str]) -> (String, Vec<Vec<u32>>) {
         let faults = vec![
-            fault(1, Genre::FnValue, "0", "/// A comment"),
-            fault(2, Genre::FnValue, "1", "/// A comment"),
+            fault(1, Genre::FnValue, "0", "#[error"),
+            fault(2, Genre::FnValue, "1", "#[error"),
             fault(3, Genre::BinaryOperator, "||", "&&"),
             fault(4, Genre::UnaryOperator, "", "!odd"),
             fault(5, Genre::MatchArm, "", "Some(n)"),
@@ -326,6 +343,7 @@ const SIZE: usize = 4 + 4;
         assert_eq!(sites, [vec![4], vec![3], vec![1, 2], vec![7], vec![6], vec![5]]);
         let tokens: String = text.split_whitespace().collect();
         for piece in [
+            "#[error(if*a==1{'a'}else{'b'})]",
             "pubfnleast(a:u32)->u32{matchcrate::__switch::fault(2u32){1u32=>{return0;}2u32=>{return1;}_=>{}}",
             "matchcrate::__switch::fault(0u32){4u32=>odd(a),_=>!odd(a),}",
             "matchcrate::__switch::fault(4u32){6u32=>true,_=>n>1,}",

@@ -251,6 +251,8 @@ def main() -> int:
         "--least", type=float, default=0.0, metavar="SHARE", help="to be noticed, for status 0"
     )
     arguments = parser.parse_args()
+    if arguments.sample is not None and arguments.sample < 1:
+        parser.error(f"--sample: {arguments.sample} faults are none; at least 1")
 
     cargo_mutants = shutil.which(arguments.cargo_mutants)
     if cargo_mutants is None:
