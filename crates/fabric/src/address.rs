@@ -137,7 +137,7 @@ impl AddressPlan {
         let index = number & ((1 << self.index_bits) - 1);
         let tier = (number >> self.index_bits & ((1 << self.tier_bits) - 1)) as u8;
         let plane = number >> self.index_bits >> self.tier_bits;
-        let lanes = if tier < fabric.tiers() { fabric.lanes(tier) } else { return None };
+        let lanes = fabric.lanes(tier);
         let switch = Switch { plane, tier, index: index / lanes };
         fabric.has_switch(switch).then_some((switch, index % lanes))
     }
@@ -274,6 +274,26 @@ mod tests {
         assert_eq!(plan.address(&fabric, &path).to_ipv6(), expected.parse::<Ipv6Addr>().unwrap());
         let neighbour = Path { src: 0, dst: 1, plane: 0, uplinks: [0; 3] };
         assert_eq!(plan.address(&fabric, &neighbour).to_ipv6().to_string(), "5f00:0:1:e001::");
+    }
+
+    #[test]
+    fn a_t0_has_as_many_local_usids_as_downlinks() {
+        let (fabric, _) = reference();
+        for downlink in 0..256 {
+            let usid = AddressPlan::downlink_usid(downlink);
+            assert_eq!(
+                (usid, AddressPlan::downlink(&fabric, usid)),
+                (0xe000 + downlink as u16, Some(downlink))
+            );
+        }
+        assert_eq!(AddressPlan::downlink(&fabric, 0xe100), None);
+        assert_eq!(AddressPlan::downlink(&fabric, 0xdfff), None);
+    }
+
+    #[test]
+    fn the_address_of_a_link_is_prefix_plane_layer_lower_uplink_and_end() {
+        let link = Link { plane: 3, layer: 1, lower: 0x1_0011, uplink: 5 };
+        assert_eq!(LinkPrefix::DEFAULT.end(link, true).to_string(), "fd5f:0:301:1:11:5:0:3");
     }
 
     #[test]

@@ -307,10 +307,8 @@ impl Fabric {
         link.plane < self.shape.planes
             && match link.layer {
                 0 => link.lower < self.shape.hosts && link.uplink == 0,
-                layer if layer < self.tiers() => {
-                    link.lower < self.tier_size(layer - 1) && link.uplink < self.uplinks(layer - 1)
-                }
-                _ => false,
+                // A tier without uplinks may be none.
+                layer => link.uplink < self.uplinks(layer - 1) && link.lower < self.tier_size(layer - 1),
             }
     }
 
@@ -392,6 +390,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::shape::{Ratio, Sizing};
     use proptest::prelude::*;
+    use std::collections::HashSet;
 
     /// Fabrics of every kind that are small enough to visit every link.
     pub(crate) fn any_fabric() -> impl Strategy<Value = Fabric> {
@@ -421,6 +420,7 @@ pub(crate) mod tests {
             for switch in fabric.all_switches() {
                 let ports = fabric.downlinks(switch.tier) + fabric.uplinks(switch.tier);
                 prop_assert!(ports <= fabric.shape().radix);
+                prop_assert_eq!((fabric.link_at(switch, ports), fabric.peer(switch, ports)), (None, None));
                 for port in 0..ports {
                     let Some(link) = fabric.link_at(switch, port) else { continue };
                     ends += 1;
@@ -450,6 +450,54 @@ pub(crate) mod tests {
                 prop_assert_eq!(fabric.link_number(fabric.link(number).unwrap()), number);
             }
             prop_assert_eq!(fabric.link(fabric.links()), None);
+        }
+
+        #[test]
+        fn counts_are_those_of_all_switches_links_and_blocks(fabric in any_fabric()) {
+            let (planes, mut counts) = (fabric.shape().planes, fabric.counts());
+            for switch in fabric.all_switches().filter(|switch| switch.plane == planes - 1) {
+                counts.switches[switch.tier as usize] -= 1;
+            }
+            for link in (0..fabric.links()).map(|n| fabric.link(n).unwrap()).filter(|link| link.plane == 0) {
+                counts.links[link.layer as usize] -= 1;
+            }
+            prop_assert_eq!(counts, Counts { switches: [0; 4], links: [0; 4] });
+            for level in 0..fabric.tiers() {
+                let blocks: HashSet<_> = (0..fabric.shape().hosts).map(|h| fabric.block_of(level, h)).collect();
+                prop_assert_eq!(blocks, (0..fabric.blocks(level)).collect::<HashSet<_>>());
+            }
+        }
+
+        #[test]
+        fn there_is_nothing_beyond_the_last_plane_tier_switch_or_uplink(fabric in any_fabric()) {
+            let Shape { hosts, planes, tiers, .. } = *fabric.shape();
+            let switch = Switch { plane: planes - 1, tier: tiers - 1, index: 0 };
+            prop_assert!(fabric.has_switch(switch));
+            for none in [
+                Switch { plane: planes, ..switch },
+                Switch { tier: tiers, ..switch },
+                Switch { tier: u8::MAX, ..switch },
+            ] {
+                prop_assert!(!fabric.has_switch(none), "{none:?}");
+            }
+            for layer in 0..tiers {
+                let tier = layer.saturating_sub(1);
+                let none = Switch { tier, index: fabric.tier_size(tier), ..switch };
+                prop_assert!(!fabric.has_switch(none), "{none:?}");
+                let (lowers, uplinks) =
+                    if layer == 0 { (hosts, 1) } else { (fabric.tier_size(tier), fabric.uplinks(tier)) };
+                let last = Link { plane: planes - 1, layer, lower: lowers - 1, uplink: uplinks - 1 };
+                prop_assert!(fabric.has_link(last));
+                for none in [
+                    Link { plane: planes, ..last },
+                    Link { lower: lowers, ..last },
+                    Link { uplink: uplinks, ..last },
+                    Link { layer: tiers, ..last },
+                    Link { layer: u8::MAX, ..last },
+                ] {
+                    prop_assert!(!fabric.has_link(none), "{none:?}");
+                }
+            }
         }
 
         #[test]

@@ -156,6 +156,9 @@ mod tests {
     proptest! {
         #[test]
         fn names_go_both_ways(fabric in any_fabric()) {
+            for host in 0..fabric.shape().hosts {
+                prop_assert_eq!(fabric.node_named(&format!("h{host}")), Ok(Node::Host(host)));
+            }
             for switch in fabric.all_switches() {
                 prop_assert_eq!(fabric.node_named(&switch.to_string()), Ok(Node::Switch(switch)));
                 for port in 0..fabric.downlinks(switch.tier) + fabric.uplinks(switch.tier) {

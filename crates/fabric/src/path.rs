@@ -286,6 +286,35 @@ mod tests {
         assert_eq!(layout.unpack(Ev(1)), Err(EvError::Spare { ev: 1, spare: 21 }));
     }
 
+    #[test]
+    fn what_is_no_path_between_two_hosts_is_refused_with_the_reason() {
+        let fabric = Fabric::new(Sizing::new(128, 2, 3, 8).smallest().unwrap()).unwrap();
+        let layout = EvLayout::new(&fabric).unwrap();
+        let path = |src, dst, fields| Path::from_ev(&fabric, &layout, src, dst, layout.pack(fields));
+        for (src, dst, host) in [(128, 0, 128), (0, 128, 128), (u32::MAX, 0, u32::MAX)] {
+            let error = EvError::Host { host, last: 127 };
+            assert_eq!(path(src, dst, [0; 4]), Err(error));
+            assert_eq!(Path::nth(&fabric, src, dst, 0), Err(error));
+        }
+        assert_eq!(path(5, 5, [0; 4]), Err(EvError::Self_(5)));
+        // Four hosts have a T0, and four T0s a pod.
+        for (dst, uplinks, unused) in [
+            (1, [0, 0, 0], None),
+            (1, [3, 2, 0], Some(("T0 uplink", 3))),
+            (1, [0, 2, 0], Some(("T1 uplink", 2))),
+            (4, [3, 2, 0], Some(("T1 uplink", 2))),
+            (127, [3, 2, 0], None),
+        ] {
+            let [t0, t1, t2] = uplinks;
+            let fields = [1, t0, t1, t2];
+            let expected = match unused {
+                None => Ok(Path { src: 0, dst, plane: 1, uplinks }),
+                Some((field, value)) => Err(EvError::Unused { ev: layout.pack(fields).0, field, value }),
+            };
+            assert_eq!(path(0, dst, fields), expected);
+        }
+    }
+
     proptest! {
         #[test]
         fn every_path_has_one_ev_and_its_links_are_connected(fabric in any_fabric(), a in any::<u32>(), b in any::<u32>()) {

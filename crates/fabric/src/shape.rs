@@ -78,6 +78,12 @@ pub enum ShapeError {
         /// The tier below the top.
         tier: u8,
     },
+    /// More links than numbers.
+    #[error("oversubscription: {links} links are too many, as their numbers have 32 bits")]
+    Links {
+        /// Links of all planes.
+        links: u64,
+    },
 }
 
 /// Downlink to uplink bandwidth of a switch, as a fraction: 1/1 is non-blocking, 3/1 is three to one.
@@ -100,14 +106,9 @@ impl Ratio {
 
     /// Most downlinks of a switch with `radix` ports; 0 if not even one and its uplinks fit.
     fn most_down(self, radix: u32) -> u32 {
-        // Largest `down` with down + ceil(down * self.up / self.down) <= radix. The search starts from the value
-        // without the ceiling, plus one.
-        let share = u64::from(self.down) + u64::from(self.up);
-        let mut down = (u64::from(radix) * u64::from(self.down) / share) as u32 + 1;
-        while down > 0 && down + self.uplinks(down) > radix {
-            down -= 1;
-        }
-        down
+        // Largest `down` with down + down * self.up / self.down <= radix. Rounding the uplinks up changes nothing, as
+        // the ports beside them are a whole number.
+        (u64::from(radix) * u64::from(self.down) / (u64::from(self.down) + u64::from(self.up))) as u32
     }
 }
 
@@ -187,6 +188,9 @@ impl Sizing {
         for ratio in self.oversubscription {
             check_range("oversubscription", ratio.down.min(ratio.up), 1, u32::MAX)?;
         }
+        if let Some(parallel) = self.parallel {
+            check_range("parallel_links", parallel, 1, self.radix)?;
+        }
         let top = self.tiers as usize - 1;
         let (mut uplinks, mut children) = ([0; 3], [0; 3]);
         // Blocks of the level below, which this tier's switches connect. Below T0 these are the hosts.
@@ -256,7 +260,7 @@ impl Sizing {
         let most = self.radix / blocks;
         let fixed_uplinks = top == 1 && self.uplinks_per_t0.is_some();
         if let Some(parallel) = self.parallel {
-            let rounded = if parallel == 0 || need == 0 { need } else { need.div_ceil(parallel) * parallel };
+            let rounded = need.div_ceil(parallel) * parallel;
             return (parallel, if fixed_uplinks || rounded + down > self.radix { need } else { rounded });
         }
         if fixed_uplinks {
@@ -264,14 +268,14 @@ impl Sizing {
             return (even.unwrap_or(1), need);
         }
         // All uplinks of a switch, and those of its neighbours in the block, lead to the same top switch.
-        let width: u32 = uplinks[..top - 1].iter().product();
-        if let Some(switches) = (2..=width).rev().find(|s| width.is_multiple_of(*s) && s * need <= most) {
+        let width = uplinks[..top - 1].iter().fold(1u32, |width, up| width.saturating_mul(*up));
+        if let Some(switches) = (2..=width.min(most / need)).rev().find(|s| width.is_multiple_of(*s)) {
             return (switches * need, need);
         }
         // The fewest top switches per switch below that their ports allow.
         for tops in need.div_ceil(most)..need {
             let parallel = need.div_ceil(tops);
-            if tops * parallel + down <= self.radix && parallel <= most {
+            if tops * parallel + down <= self.radix {
                 return (parallel, tops * parallel);
             }
         }
@@ -363,7 +367,19 @@ impl Shape {
             let down = if tier == 0 { self.hosts_per_t0 } else { self.group[tier - 1] };
             self.check_ports(["hosts_per_t0", "t0s_per_pod", "pods per zone"][tier], tier, down.into())?;
         }
-        self.check_top()
+        self.check_top()?;
+        let links = self.links();
+        u32::try_from(links).map(|_| ()).map_err(|_| ShapeError::Links { links })
+    }
+
+    /// Links of all planes.
+    fn links(&self) -> u64 {
+        let (blocks, width) = (self.blocks(), self.width());
+        let up = (0..self.tiers as usize - 1).map(|tier| {
+            let switches = u64::from(blocks[tier]) * u64::from(width[tier]);
+            switches.saturating_mul(self.uplinks[tier].into())
+        });
+        up.fold(u64::from(self.hosts), u64::saturating_add).saturating_mul(self.planes.into())
     }
 
     /// The top tier: parallel links divide the uplinks, and the top switches have ports for all blocks.
@@ -382,7 +398,7 @@ impl Shape {
     }
 
     fn check_ports(&self, field: &'static str, tier: usize, down: u64) -> Result<(), ShapeError> {
-        let up = self.uplinks.get(tier).copied().filter(|_| tier + 1 < self.tiers as usize).unwrap_or(0);
+        let up = self.uplinks.get(tier).copied().unwrap_or(0);
         let need = down + u64::from(up);
         if need > u64::from(self.radix) {
             return Err(ShapeError::Ports { field, tier: tier as u8, need, down, up, radix: self.radix });
@@ -454,6 +470,145 @@ mod tests {
         );
         sizing.hosts += 1;
         assert!(matches!(sizing.smallest(), Err(ShapeError::TooManyHosts { max: 3072, .. })));
+    }
+
+    #[test]
+    fn a_ratio_gives_the_fewest_uplinks_and_the_most_downlinks() {
+        for (down, up) in (1..=6).flat_map(|down| (1..=6).map(move |up| (down, up))) {
+            let ratio = Ratio { down, up };
+            for ports in 1..=40 {
+                let uplinks = (0..).find(|uplinks| uplinks * down >= ports * up).unwrap();
+                assert_eq!(ratio.uplinks(ports), uplinks, "{ratio:?} {ports}");
+                let most = (0..=ports).rev().find(|down| down + ratio.uplinks(*down) <= ports).unwrap();
+                assert_eq!(ratio.most_down(ports), most, "{ratio:?} {ports}");
+            }
+        }
+    }
+
+    /// Requirements of small fabrics of two and three tiers.
+    fn small() -> impl Iterator<Item = Sizing> {
+        let ratios = [Ratio::NON_BLOCKING, Ratio { down: 3, up: 1 }, Ratio { down: 2, up: 3 }];
+        let sizes = (2..=3).flat_map(|tiers| (3..=10).map(move |radix| (tiers, radix)));
+        let oversubscribed = sizes.flat_map(move |(tiers, radix)| {
+            ratios.into_iter().flat_map(move |a| {
+                ratios.map(|b| Sizing { oversubscription: [a, b, b], ..Sizing::new(0, 2, tiers, radix) })
+            })
+        });
+        oversubscribed.flat_map(|sizing| {
+            let capacity = sizing.capacity().unwrap_or(0) as u32;
+            (1..=capacity).step_by(1 + capacity as usize / 12).map(move |hosts| Sizing { hosts, ..sizing })
+        })
+    }
+
+    /// Downlinks of the switches below the top.
+    fn last_down(shape: &Shape) -> u32 {
+        if shape.tiers == 2 { shape.hosts_per_t0 } else { shape.group[0] }
+    }
+
+    /// Of the valid shapes that differ from this one in these uplinks and parallel links, the one with the fewest top
+    /// switches, and then the fewest uplinks.
+    fn fewest(
+        shape: &Shape,
+        uplinks: std::ops::RangeInclusive<u32>,
+        parallel: std::ops::RangeInclusive<u32>,
+    ) -> Option<Shape> {
+        let top = shape.tiers as usize - 1;
+        let both = uplinks.flat_map(|up| parallel.clone().map(move |parallel| (up, parallel)));
+        let shapes = both.map(|(up, parallel)| {
+            let mut uplinks = shape.uplinks;
+            uplinks[top - 1] = up;
+            Shape { uplinks, parallel, ..*shape }
+        });
+        shapes.filter(|s| s.check().is_ok()).min_by_key(|s| (s.width()[top], s.uplinks[top - 1]))
+    }
+
+    #[test]
+    fn the_smallest_fabric_has_the_fewest_top_switches() {
+        let mut seen = 0;
+        for sizing in small() {
+            for uplinks_per_t0 in [None, Some(2)].into_iter().take(sizing.tiers as usize - 1) {
+                let sizing = Sizing { uplinks_per_t0, ..sizing };
+                let Ok(shape) = sizing.smallest() else { continue };
+                let need = sizing.oversubscription[sizing.tiers as usize - 2].uplinks(last_down(&shape));
+                let found = fewest(&shape, need..=sizing.radix, 1..=sizing.radix);
+                assert_eq!(found, Some(shape), "{sizing:?}");
+                seen += 1;
+            }
+        }
+        assert!(seen > 1000, "{seen}");
+        // The three T1s of a pod have two uplinks each: four links of a pod to one T2 would not divide these six.
+        let sizing = Sizing { hosts_per_t0: Some(3), t0s_per_pod: Some(2), ..Sizing::new(12, 1, 3, 10) };
+        let shape = sizing.smallest().unwrap();
+        assert_eq!((shape.uplinks, shape.parallel, shape.width()[2]), ([3, 2, 0], 2, 3));
+    }
+
+    #[test]
+    fn uplinks_that_are_given_stay_and_carry_as_many_hosts_as_they_can() {
+        for sizing in small().filter(|sizing| sizing.tiers == 2) {
+            let ratio = sizing.oversubscription[0];
+            for up in 1..sizing.radix {
+                let most =
+                    (0..=sizing.radix - up).rev().find(|down| down * ratio.up <= up * ratio.down).unwrap();
+                let found = Sizing { uplinks_per_t0: Some(up), ..sizing }.smallest();
+                if most == 0 {
+                    let (radix, tiers) = (sizing.radix, 2);
+                    assert_eq!(found, Err(ShapeError::RadixTooSmall { radix, tiers }));
+                } else if sizing.hosts > most * sizing.radix {
+                    assert!(matches!(found, Err(ShapeError::TooManyHosts { .. })), "{sizing:?} {up}");
+                } else {
+                    let shape = found.unwrap();
+                    assert_eq!(shape.blocks()[0], sizing.hosts.div_ceil(most), "{sizing:?} {up}");
+                    assert_eq!(fewest(&shape, up..=up, 1..=sizing.radix), Some(shape), "{sizing:?} {up}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn parallel_links_that_are_given_stay_and_the_uplinks_are_the_fewest_that_they_divide() {
+        for sizing in small().filter(|sizing| sizing.tiers == 2) {
+            let Ok(shape) = sizing.smallest() else { continue };
+            let need = sizing.oversubscription[0].uplinks(shape.hosts_per_t0);
+            for parallel in 1..=sizing.radix {
+                let given = Sizing { parallel: Some(parallel), ..sizing };
+                let valid = |up| fewest(&shape, up..=up, parallel..=parallel);
+                assert_eq!(given.smallest().ok(), (need..=sizing.radix).find_map(valid), "{given:?}");
+                let given = Sizing { uplinks_per_t0: Some(need), ..given };
+                assert_eq!(given.smallest().ok(), valid(need), "{given:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_largest_fabric_has_as_many_hosts_as_its_capacity() {
+        for tiers in 1..=4 {
+            for (hosts_per_t0, t0s_per_pod) in [(None, None), (Some(3), None), (Some(2), Some(3))] {
+                let sizing = Sizing { hosts_per_t0, t0s_per_pod, ..Sizing::new(1, 1, tiers, 8) };
+                let (hosts_per_t0, t0s_per_pod) = (hosts_per_t0.unwrap_or(4), t0s_per_pod.unwrap_or(4));
+                let hosts = match tiers {
+                    1 => sizing.hosts_per_t0.unwrap_or(8),
+                    2 => hosts_per_t0 * 8,
+                    3 => hosts_per_t0 * t0s_per_pod * 8,
+                    _ => hosts_per_t0 * t0s_per_pod * 4 * 8,
+                };
+                assert_eq!(sizing.capacity(), Ok(hosts.into()));
+                let shape = Sizing { hosts, ..sizing }.smallest().unwrap();
+                assert_eq!(shape.most_hosts(), hosts.into(), "{shape:?}");
+                assert!(Sizing { hosts: hosts + 1, ..sizing }.smallest().is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn links_without_numbers_are_refused() {
+        let mut sizing = Sizing::new(2, 1, 4, MAX_RADIX);
+        sizing.oversubscription = [Ratio { down: 1, up: MAX_RADIX - 1 }; 3];
+        let up = u64::from(MAX_RADIX - 1);
+        let links = 2 + 2 * up + 2 * up * up + 2 * up * up * up;
+        assert_eq!(sizing.smallest(), Err(ShapeError::Links { links }));
+        // Of one T0 all uplinks lead to one T1.
+        let shape = Sizing { oversubscription: sizing.oversubscription, ..Sizing::new(1, 16, 2, 8192) };
+        assert_eq!(shape.smallest().unwrap().links(), 16 * (1 + up));
     }
 
     #[test]

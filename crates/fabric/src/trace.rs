@@ -79,6 +79,7 @@ pub enum TraceError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Trace {
     switches: [Option<Switch>; usid::MAX],
+    /// By which a packet comes to the switch, or the host, with this place in the list; of the first it is unknown.
     links: [Option<Link>; usid::MAX],
     /// The downlink at the end of the list.
     pub downlink: u32,
@@ -181,15 +182,15 @@ impl Trace {
         let mut falling = false;
         for i in 1..usid::MAX {
             let (Some((from, _)), Some((to, alias))) = (named[i - 1], named[i]) else { break };
-            let rising = to.tier > from.tier;
+            let rising = to.tier == from.tier + 1;
             let no_link = TraceError::NoLink { address, from, to };
-            if from.plane != to.plane || from.tier.abs_diff(to.tier) != 1 || rising && falling {
+            if from.plane != to.plane || !rising && from.tier != to.tier + 1 || rising && falling {
                 return Err(no_link);
             }
             falling |= !rising;
             let (lower, upper) = if rising { (from, to) } else { (to, from) };
             let link = joining(fabric, lower, upper, alias).ok_or(no_link)?;
-            self.links[i - 1] = Some(link);
+            self.links[i] = Some(link);
             // The way down mirrors the way up, so a link on the way down determines the uplink on the way up.
             let slot = &mut self.uplinks[lower.tier as usize];
             if slot.is_some_and(|chosen| chosen != link.uplink) {
@@ -247,6 +248,11 @@ mod tests {
         );
         assert_eq!(trace("5f00:0:1:2:e000::"), "5f00:0:1:2:e000::: no link joins p0/t0-0 and p0/t0-1");
         assert_eq!(trace("5f00:0:1:d:a:e000::"), "5f00:0:1:d:a:e000::: no link joins p0/t0-0 and p1/t1-0");
+        // Down and up again, by the same uplinks.
+        assert_eq!(
+            trace("5f00:0:1:5:2:5:3:e000"),
+            "5f00:0:1:5:2:5:3:e000: no link joins p0/t0-1 and p0/t1-0"
+        );
         assert_eq!(trace("5f00:0:4:e003::"), "5f00:0:4:e003::: p0/t0-3 has no host at downlink 3");
     }
 
