@@ -285,6 +285,26 @@ mod tests {
     }
 
     #[test]
+    fn in_doubling_a_message_waits_for_those_of_all_steps_before() {
+        let found = exchange(&Shape::AllReduce { count: 5 }, Algorithm::Doubling, 8);
+        assert_eq!(found.messages().len(), 3 * 8);
+        for (number, message) in found.messages().iter().enumerate() {
+            let (step, rank) = (number / 8, number % 8);
+            assert_eq!(found.links()[message.link as usize], (rank as u32, (rank ^ 1 << step) as u32));
+            let heard =
+                |step: usize| Wait { message: (step * 8 + (rank ^ 1 << step)) as u32, bytewise: false };
+            assert_eq!(found.waits(number), Vec::from_iter((0..step).rev().map(heard)));
+        }
+    }
+
+    #[test]
+    fn messages_of_one_pass_are_in_the_order_of_their_places_in_the_programs() {
+        let found = exchange(&Shape::AllGather { counts: vec![1; 3] }, Algorithm::Direct, 3);
+        assert_eq!(found.links(), [(0, 1), (1, 2), (2, 0), (0, 2), (1, 0), (2, 1)]);
+        assert_eq!(Vec::from_iter(found.messages().iter().map(|message| message.link)), [0, 1, 2, 3, 4, 5]);
+    }
+
+    #[test]
     fn programs_that_do_not_belong_together_are_refused() {
         let part = |rank: Rank, count: usize| Shape::AllReduce { count }.program(Algorithm::Ring, rank, 3, 1);
         let found = Exchange::new(3, |rank| part(rank, if rank == 1 { 9 } else { 6 }));
@@ -296,5 +316,21 @@ mod tests {
             program
         };
         assert_eq!(Exchange::new(2, circle), Err(Mismatch::Blocked { rank: 0 }));
+        // Rank 0 has sent everything and rank 1 has nothing to send.
+        let beside = |rank: Rank| {
+            let mut program = Program::default();
+            match rank {
+                0 => program.send(1, Span::input(0, 1), None),
+                1 => {
+                    program.store(0, Span::output(0, 1));
+                }
+                _ => {
+                    let arrived = program.store(5 - rank, Span::output(0, 1));
+                    program.send(5 - rank, Span::input(0, 1), arrived.map(After::All));
+                }
+            }
+            program
+        };
+        assert_eq!(Exchange::new(4, beside), Err(Mismatch::Blocked { rank: 2 }));
     }
 }

@@ -55,3 +55,34 @@ impl Tuning {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_choice_changes_just_above_each_size_and_number_of_ranks() {
+        use Algorithm::*;
+        let tuning = Tuning { direct: 40, halving: 80, tree: 60, direct_ranks: 8 };
+        // Elements of four bytes.
+        let all_reduce = |count: usize, ranks: usize| tuning.choose(&Shape::AllReduce { count }, ranks, 4);
+        assert_eq!([(10, 8), (10, 7)].map(|(n, ranks)| all_reduce(n, ranks)), [Direct, Direct]);
+        assert_eq!([(11, 8), (20, 8), (10, 16)].map(|(n, ranks)| all_reduce(n, ranks)), [Halving; 3]);
+        assert_eq!([(10, 9), (1, 12)].map(|(n, ranks)| all_reduce(n, ranks)), [Tree; 2]);
+        assert_eq!([(21, 8), (11, 9), (21, 16)].map(|(n, ranks)| all_reduce(n, ranks)), [Ring; 3]);
+        for counts in [vec![4, 6], vec![4, 7]] {
+            let few = if counts == [4, 6] { Direct } else { Ring };
+            let gather = Shape::AllGather { counts: counts.clone() };
+            let scatter = Shape::ReduceScatter { counts };
+            assert_eq!([&gather, &scatter].map(|shape| tuning.choose(shape, 8, 4)), [few; 2]);
+            assert_eq!([&gather, &scatter].map(|shape| tuning.choose(shape, 9, 4)), [Ring; 2]);
+        }
+        for (count, expected) in [(15, Tree), (16, Chain)] {
+            let rooted = [Shape::Broadcast { root: 0, count }, Shape::Reduce { root: 0, count }];
+            assert_eq!(rooted.map(|shape| tuning.choose(&shape, 100, 4)), [expected; 2]);
+        }
+        let exchanges = [Shape::Gather { root: 0, count: 99 }, Shape::Scatter { root: 0, count: 99 }];
+        assert_eq!(exchanges.map(|shape| tuning.choose(&shape, 100, 4)), [Direct; 2]);
+        assert_eq!(tuning.choose(&Shape::Barrier, 100, 4), Tree);
+    }
+}

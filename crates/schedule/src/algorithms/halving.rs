@@ -1,7 +1,7 @@
 //! Recursive halving, then doubling: log2 n steps in which a rank exchanges half of its range with a partner, and log2 n
 //! steps back (Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", 2005).
 
-use crate::program::{After, Program, Rank, Recv, Span};
+use crate::program::{After, Memory, Program, Rank, Recv, Span};
 
 /// `ranks` is a power of two. The range that a rank keeps of 0..count halves in each step.
 ///
@@ -9,9 +9,9 @@ use crate::program::{After, Program, Rank, Recv, Span};
 pub fn all_reduce(rank: Rank, ranks: usize, count: usize, size: usize) -> Program {
     let mut program = Program::default();
     let steps = ranks.trailing_zeros();
-    // The range that this rank has reduced so far, in elements, and where it lies: (memory offset of element `begin`).
+    // The range that this rank has reduced so far, in elements, and where element `begin` lies.
     let (mut begin, mut end) = (0, count);
-    let mut at = Span::input(0, count * size);
+    let (mut memory, mut offset) = (Memory::Input, 0);
     let mut arrived: Option<usize> = None;
     // What the other halves were, for the way back.
     let mut ranges = Vec::new();
@@ -25,9 +25,9 @@ pub fn all_reduce(rank: Rank, ranks: usize, count: usize, size: usize) -> Progra
             ((middle, end), (begin, middle))
         };
         let part = |(from, to): (usize, usize)| Span {
-            offset: at.offset + (from - begin) * size,
+            memory,
+            offset: offset + (from - begin) * size,
             len: (to - from) * size,
-            ..at
         };
         program.send_reduced(partner, part(theirs), arrived.map(After::All));
         let last = step + 1 == steps;
@@ -44,7 +44,7 @@ pub fn all_reduce(rank: Rank, ranks: usize, count: usize, size: usize) -> Progra
         arrived = program.recv(recv).or(arrived);
         ranges.push((partner, theirs));
         (begin, end) = mine;
-        at = to;
+        (memory, offset) = (to.memory, to.offset);
     }
     let mut back = arrived;
     for (partner, theirs) in ranges.into_iter().rev() {

@@ -129,17 +129,7 @@ pub enum Shape {
 impl Shape {
     /// Its name, as in torch.
     pub const fn name(&self) -> &'static str {
-        match self {
-            Shape::AllReduce { .. } => "all_reduce",
-            Shape::ReduceScatter { .. } => "reduce_scatter",
-            Shape::AllGather { .. } => "all_gather",
-            Shape::AllToAll { .. } => "all_to_all",
-            Shape::Broadcast { .. } => "broadcast",
-            Shape::Reduce { .. } => "reduce",
-            Shape::Gather { .. } => "gather",
-            Shape::Scatter { .. } => "scatter",
-            Shape::Barrier => "barrier",
-        }
+        Self::name_of(self.code())
     }
 
     /// Number of the kind of operation, which ranks compare.
@@ -271,6 +261,7 @@ impl Shape {
             Shape::Barrier => rooted::barrier(rank, ranks),
         }
     }
+
     /// The program of the only rank: its input is the result.
     fn alone(&self, size: usize) -> Program {
         let mut program = Program::default();

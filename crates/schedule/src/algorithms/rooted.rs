@@ -29,7 +29,7 @@ impl Rooted {
     /// The children, the one with the largest subtree first.
     fn children(self) -> Vec<Rank> {
         let bits = if self.place == 0 { usize::BITS } else { self.place.trailing_zeros() };
-        (0..bits.min(usize::BITS - self.ranks.leading_zeros()))
+        (0..bits)
             .rev()
             .map(|bit| self.place + (1 << bit))
             .filter(|&place| place < self.ranks)
@@ -151,14 +151,15 @@ pub fn all_reduce(rank: Rank, ranks: usize, len: usize) -> Program {
 /// In round k every rank tells the one 2^k behind it that it, and all it has heard of, have arrived (Hensgen, Finkel and
 /// Manber, "Two algorithms for barrier synchronization", 1988).
 pub fn barrier(rank: Rank, ranks: usize) -> Program {
-    let mut program = Program { scratch: 2 * usize::BITS as usize, ..Program::default() };
+    // A byte for each round, and one to send.
+    let token = usize::BITS as usize;
+    let mut program = Program { scratch: token + 1, ..Program::default() };
     let mut arrived = None;
     let mut distance = 1;
     for round in 0.. {
         if distance >= ranks {
             break;
         }
-        let token = usize::BITS as usize;
         program.send((rank + distance) % ranks, Span::scratch(token, 1), arrived.map(After::All));
         arrived = program.store((rank + ranks - distance) % ranks, Span::scratch(round, 1));
         distance *= 2;
