@@ -48,7 +48,7 @@ pub unsafe fn try_copy(from: *const u8, to: *mut u8, len: usize) -> bool {
 /// mounted.
 pub fn maps_file(addr: usize, len: usize) -> bool {
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return false };
-    let (end, hex) = (addr + len, |text| usize::from_str_radix(text, 16));
+    let (end, hex) = (addr.saturating_add(len), |text| usize::from_str_radix(text, 16));
     // "55d0c0de1000-55d0c0de3000 rw-p 00000000 fd:01 1234   /usr/lib/name"; inode 0: no file.
     maps.lines().any(|line| {
         let mut words = line.split_ascii_whitespace();
@@ -66,7 +66,7 @@ pub fn maps_file(addr: usize, len: usize) -> bool {
 /// /proc is not mounted.
 pub fn is_mapped(addr: usize, len: usize, write: bool) -> bool {
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return true };
-    let end = addr + len;
+    let end = addr.saturating_add(len);
     let mut covered = addr;
     // Sorted by address: "55d0c0de1000-55d0c0de3000 rw-p ...".
     for line in maps.lines() {
@@ -114,6 +114,7 @@ mod tests {
         assert!(!is_mapped(base, 4 * PAGE + 1, false), "beyond the end");
         assert!(!is_mapped(base, 6 * PAGE, false), "a hole");
         assert!(!is_mapped(8, 1, false));
+        assert!(!is_mapped(usize::MAX - 9, 11, false) && !maps_file(usize::MAX - 9, 11), "no such address");
     }
 
     #[test]
