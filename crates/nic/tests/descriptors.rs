@@ -3,12 +3,16 @@
 mod common;
 
 use std::net::IpAddr;
+use std::sync::Mutex;
 
 use common::*;
 use openmrc_nic::*;
 use openmrc_sockets::SendRing;
 use openmrc_transport::PathEntry;
 use openmrc_wire::Ev;
+
+/// The descriptors of the process are counted by one test at a time.
+static COUNTING: Mutex<()> = Mutex::new(());
 
 fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
@@ -40,6 +44,7 @@ fn write(a: &End, b: &End) {
 
 #[test]
 fn a_device_takes_one_descriptor_for_all_its_paths_or_one_for_each() {
+    let _alone = COUNTING.lock();
     let (before, options) = (open_descriptors(), Options { buffer: 3_000_000, ..Options::default() });
     let expected = |io_uring: bool| if io_uring && SendRing::new(1).is_ok() { 1 } else { 256 };
     for (one, other) in [(true, true), (true, false), (false, false)] {
@@ -60,6 +65,7 @@ fn a_device_takes_one_descriptor_for_all_its_paths_or_one_for_each() {
 
 #[test]
 fn paths_that_are_opened_later_are_in_the_ring_too_and_their_ports_are_free_when_the_device_is_closed() {
+    let _alone = COUNTING.lock();
     let addrs = addrs(2);
     for _ in 0..3 {
         let context = Device::new(with_ring(&addrs, true)).unwrap().open().unwrap();
