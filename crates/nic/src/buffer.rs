@@ -90,3 +90,52 @@ impl Buffer {
         unsafe { self.as_ptr().add(offset).read_volatile() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn bytes_are_copied_in_and_out_and_never_beyond_the_end() {
+        for len in [0, 1, 10, 5000] {
+            let buffer = Buffer::zeroed(len);
+            assert_eq!(
+                (buffer.len(), buffer.is_empty(), buffer.as_ptr() as usize % PAGE),
+                (len, len == 0, 0)
+            );
+            assert_eq!(buffer.read(0, len), vec![0; len]);
+            let bytes: Vec<u8> = (1..=len).map(|n| n as u8).collect();
+            buffer.write(0, &bytes);
+            buffer.write(len, &[]);
+            buffer.write(len / 2, &bytes[len / 2..]);
+            assert_eq!(buffer.clone().read(0, len), bytes);
+            assert_eq!(buffer.read(len / 2, len - len / 2), bytes[len / 2..]);
+            assert_eq!((0..len).map(|at| buffer.peek(at)).collect::<Vec<_>>(), bytes);
+            let refused = |what: &dyn Fn(&Buffer)| catch_unwind(AssertUnwindSafe(|| what(&buffer))).is_err();
+            for (offset, beyond) in [(0, len + 1), (len / 2, len - len / 2 + 1), (len, 1), (len + 1, 0)] {
+                assert!(refused(&|buffer| buffer.write(offset, &vec![0; beyond])), "{len} {offset} {beyond}");
+                assert!(refused(&|buffer| drop(buffer.read(offset, beyond))), "{len} {offset} {beyond}");
+            }
+            assert!(refused(&|buffer| _ = buffer.peek(len)));
+        }
+    }
+
+    /// Pages of the process that are in memory.
+    fn resident() -> usize {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        statm.split(' ').nth(1).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn memory_is_freed_with_the_last_clone() {
+        let before = resident();
+        let pages = 64 * 512;
+        for _ in 0..64 {
+            let buffer = Buffer::zeroed(512 * PAGE);
+            drop(buffer.clone());
+            assert_eq!(buffer.peek(0), 0);
+        }
+        assert!(resident() < before + pages / 2);
+    }
+}

@@ -121,11 +121,7 @@ impl MemoryRegion {
 
     /// A copy of up to `len` bytes from `offset`: of those before the end, and of none after deregistration.
     pub fn copy_out(&self, offset: usize, len: usize) -> Vec<u8> {
-        let len = if self.registered && !self.driver.shared.is_inherited() {
-            len.min(self.len.saturating_sub(offset))
-        } else {
-            0
-        };
+        let len = len.min(self.len.saturating_sub(offset));
         (0..len).filter_map(|i| self.peek(offset + i)).collect()
     }
 

@@ -276,6 +276,119 @@ mod tests {
     const RW: Access = Access(3);
 
     #[test]
+    fn rights_are_bits() {
+        for (a, b) in (0..4).flat_map(|a| (0..4).map(move |b| (a, b))) {
+            assert_eq!(Access::from_bits(a).unwrap().bits(), a);
+            assert_eq!(Access(a).with(Access(b)), Access(a | b));
+            assert_eq!(Access(a).allows(Access(b)), (0..2).all(|bit| b & 1 << bit == 0 || a & 1 << bit != 0));
+        }
+        assert!((4..=u8::MAX).all(|bits| Access::from_bits(bits).is_none()));
+        let all = Access::LOCAL_READ.with(Access::LOCAL_WRITE).with(Access::REMOTE_WRITE);
+        assert_eq!((Access::LOCAL_WRITE.bits(), Access::REMOTE_WRITE.bits(), all.bits()), (1, 2, 3));
+    }
+
+    #[test]
+    fn a_region_covers_what_neither_begins_before_it_nor_ends_after_it() {
+        for (first, n) in (0..6).flat_map(|first| (0..6).map(move |n| (first, n))) {
+            let region = Region::new(1, RW, first, n, Box::new(()));
+            for (addr, len) in (0..14).flat_map(|addr| (0..14).map(move |len| (addr, len))) {
+                let inside = addr >= first && addr + len <= first + n;
+                assert_eq!(region.covers(addr, len), inside, "{addr} {len} in {first} {n}");
+            }
+            assert!(!region.covers(u64::MAX, 1) && !region.covers(first, u64::MAX));
+        }
+    }
+
+    #[test]
+    fn slots_are_doubled_when_half_of_them_are_in_use_and_not_before() {
+        let mut table = MemoryTable::new();
+        let mut buffer = [0u8; 8];
+        for _ in 0..1000 {
+            let key = table.insert(region(1, RW, &mut buffer)).unwrap();
+            assert!(table.remove(key).is_some() && table.remove(key).is_none());
+        }
+        assert_eq!(table.slots.len(), 64);
+        for used in 1..=600usize {
+            table.insert(region(1, RW, &mut buffer)).unwrap();
+            assert_eq!(table.slots.len(), (2 * used).next_power_of_two().max(64));
+        }
+        assert_eq!(table.clear().len(), 600);
+        assert!(table.slots.iter().all(Option::is_none));
+    }
+
+    /// The number whose key is zero: the rounds backwards.
+    fn number_of_zero(keys: &KeyStream) -> u32 {
+        let (mut left, mut right) = (0u16, 0u16);
+        for round in (0..KeyStream::ROUNDS).rev() {
+            (left, right) = (right ^ keys.secret.hash_one((round, left)) as u16, left);
+        }
+        u32::from(left) << 16 | u32::from(right)
+    }
+
+    #[test]
+    fn zero_is_no_key() {
+        let mut keys = KeyStream::new();
+        let number = number_of_zero(&keys);
+        assert_eq!(keys.encrypt(number), 0);
+        keys.counter = Some(number);
+        let next = number.checked_add(1).map(|number| keys.encrypt(number));
+        assert_eq!(keys.next(), next);
+    }
+
+    #[test]
+    fn after_the_last_key_there_is_none() {
+        let mut table = MemoryTable::new();
+        let mut buffer = [0u8; 8];
+        table.keys.counter = Some(u32::MAX);
+        while table.keys.encrypt(u32::MAX) == 0 {
+            table.keys.secret = RandomState::new();
+        }
+        assert!(table.insert(region(1, RW, &mut buffer)).is_ok());
+        assert!(table.insert(region(1, RW, &mut buffer)).is_err());
+    }
+
+    /// Two pages of a file that is one page long. They are never unmapped.
+    fn half_a_file() -> *mut u8 {
+        // SAFETY: a new file and a new mapping, of which only the kernel reads and writes the second page.
+        unsafe {
+            let file = libc::memfd_create(c"memory".as_ptr(), 0);
+            assert_eq!(libc::ftruncate(file, 4096), 0);
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            let at = libc::mmap(ptr::null_mut(), 8192, access, libc::MAP_SHARED, file, 0);
+            assert_ne!(at, libc::MAP_FAILED);
+            at.cast()
+        }
+    }
+
+    #[test]
+    fn beyond_the_end_of_a_mapped_file_nothing_is_sent_and_writes_are_refused() {
+        let mut table = MemoryTable::new();
+        let base = half_a_file().expose_provenance() as u64;
+        let file = Region::new(1, RW, base, 8192, Box::new(())).of_file(true);
+        let key = table.insert(file).unwrap();
+        assert_eq!(table.write(1, key, base + 4093, &[7, 8, 9]), Ok(()));
+        assert_eq!(table.write(1, key, base + 4096, &[1]), Err(Refusal(Cause::OutOfBounds)));
+        let mut found = [0; 3];
+        let piece = table.source(1, key, base + 4093, 3).unwrap();
+        assert!(piece.staged().is_some());
+        piece.copy_to(&mut found);
+        assert_eq!(found, [7, 8, 9]);
+        assert!(table.source(1, key, base + 4093, 4).is_none());
+        assert!(!Region::new(1, RW, base, 8192, Box::new(())).of_file(false).mapped_file);
+    }
+
+    #[test]
+    fn what_is_sent_lies_where_it_is_registered() {
+        let mut table = MemoryTable::new();
+        let mut buffer = [1, 2, 3, 4, 5];
+        let base = buffer.as_ptr() as u64;
+        let key = table.insert(region(1, RW, &mut buffer)).unwrap();
+        let piece = table.source(1, key, base + 1, 3).unwrap();
+        assert!(piece.staged().is_none());
+        assert_eq!((piece.iovec().iov_base as u64, piece.iovec().iov_len), (base + 1, 3));
+    }
+
+    #[test]
     fn keys_never_repeat() {
         let mut keys = KeyStream::new();
         let drawn: HashSet<_> = (0..200_000).map(|_| keys.next().unwrap()).collect();

@@ -63,3 +63,26 @@ impl Piece {
         self.staged.as_ref()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_has_the_bytes_of_memory_or_of_its_copy() {
+        let memory = [3u8, 1, 4, 1, 5];
+        // SAFETY: it lives longer than the piece.
+        let lent = unsafe { Piece::of_memory(memory.as_ptr(), memory.len()) };
+        let copied = Piece::of_copy(Arc::from(memory));
+        for piece in [&lent, &copied] {
+            let mut to = [9; 7];
+            piece.copy_to(&mut to);
+            assert_eq!(to, [3, 1, 4, 1, 5, 9, 9]);
+            assert_eq!(piece.checksummed(<[u8]>::to_vec), memory);
+            assert_eq!((piece.len(), piece.iovec().iov_len), (5, 5));
+            assert_eq!(piece.iovec().iov_base.cast_const().cast(), piece.addr);
+        }
+        assert!(lent.staged().is_none() && lent.addr == memory.as_ptr());
+        assert_eq!(copied.staged().map(|bytes| bytes.as_ptr()), Some(copied.addr));
+    }
+}
