@@ -248,11 +248,12 @@ fuzz: $(STAMPS)/wheel ## fuzz every target for FUZZ_SECONDS each
 
 # A fault that no test notices is listed in .make/mutants/survivors.txt: it needs a test, or a reason in
 # .cargo/mutants.toml. All are planted at once, each behind a switch; MUTANTS_ARGS='--sample 200', '--file GLOB' take some.
-mutants: $(STAMPS)/venv $(STAMPS)/mutants/bin/cargo-mutants ## plant faults into wire and transport and list those that no test notices (a quarter of an hour)
-	$(call say,Faults planted into crates/wire and crates/transport)
+mutants: $(STAMPS)/venv $(STAMPS)/mutants/bin/cargo-mutants ## plant faults into wire, transport, fabric, schedule and nic's memory, and list those that no test notices (about 25 minutes)
+	$(call say,Faults planted into crates: wire transport fabric schedule nic)
 	cargo build --locked --release --quiet --manifest-path mutants/Cargo.toml --target-dir $(STAMPS)/mutants/planter
-	$(BIN)/python -m tests.helpers.rust_mutants wire transport --cargo-mutants $(STAMPS)/mutants/bin/cargo-mutants \
-	    --planter $(STAMPS)/mutants/planter/release/openmrc-mutants --folder $(STAMPS)/mutants $(MUTANTS_ARGS)
+	$(BIN)/python -m tests.helpers.rust_mutants wire transport fabric schedule nic \
+	    --cargo-mutants $(STAMPS)/mutants/bin/cargo-mutants --planter $(STAMPS)/mutants/planter/release/openmrc-mutants \
+	    --folder $(STAMPS)/mutants $(MUTANTS_ARGS)
 
 mutants-python: $(STAMPS)/wheel ## the same for the Python packages localise and switchconf
 	$(call say,Faults planted into openmrc.localise and openmrc.switchconf)
