@@ -1,8 +1,12 @@
 """The tool that plants faults into Python packages, and its list of accepted survivors."""
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
-from tests.helpers import mutants
+from tests.helpers import python_faults
+from tests.helpers.repository import ROOT
 
 SOURCE = '''\
 def small(value: int | None, limit=3) -> bool:
@@ -14,7 +18,7 @@ def small(value: int | None, limit=3) -> bool:
 
 
 def test_each_operator_constant_and_result_is_a_fault_and_no_text_or_annotation_is():
-    faults = list(mutants.faults_of(Path("m.py"), SOURCE))
+    faults = list(python_faults.faults_of(Path("m.py"), SOURCE))
     assert sorted(fault.name.removeprefix("m.py: small: ") for fault in faults) == [
         "3 -> 4",
         "not limit -> limit",
@@ -28,9 +32,66 @@ def test_each_operator_constant_and_result_is_a_fault_and_no_text_or_annotation_
 
 
 def test_each_accepted_survivor_is_still_a_fault_and_has_a_reason():
-    source = mutants.ROOT / "python"
-    for name, reason in mutants.accepted().items():
+    source = ROOT / "python"
+    for name, reason in python_faults.accepted().items():
         path = Path(name.split(":")[0])
-        names = {fault.name for fault in mutants.faults_of(path, (source / path).read_text(encoding="utf-8"))}
+        text = (source / path).read_text(encoding="utf-8")
+        names = {fault.name for fault in python_faults.faults_of(path, text)}
         assert name in names, f"{name} is no fault any more: remove its line"
         assert len(reason) > 10, name
+
+
+PACKAGE = """
+LIMIT = 3
+
+def shown(value):
+    return value + value
+
+def reached_without_a_look(value):
+    return value < LIMIT
+
+def counted_down(value):
+    while value > 0:
+        value = value - 1
+    return value
+
+def never_reached(value):
+    return value * 2
+"""
+TESTS = """
+from tiny.sums import LIMIT, counted_down, reached_without_a_look, shown
+
+def test_a_sum():
+    assert shown(3) == 6
+    reached_without_a_look(2)
+
+def test_a_constant():
+    assert LIMIT == 3
+
+def test_a_loop():
+    assert counted_down(3) == 0
+
+def test_that_fails_without_a_fault():
+    assert shown(3) == 7
+"""
+
+
+def test_what_a_test_looks_at_is_noticed_and_what_none_reaches_is_not(tmp_path):
+    for name, text in (("tiny/__init__.py", ""), ("tiny/sums.py", PACKAGE), ("tests/test_tiny.py", TESTS)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    # One second for a test is enough here, and a fault makes the loop endless.
+    script = (
+        "import sys; from tests.helpers import mutants; mutants.PATIENCE = (0, 1); sys.exit(mutants.main())"
+    )
+    words = [sys.executable, "-c", script, "tiny", str(tmp_path / "tests"), "--source", str(tmp_path)]
+    run = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 1, run.stderr
+    assert "3 tests pass without a fault" in run.stdout
+    assert set(re.findall(r"not noticed: tiny/sums.py: (.*)", run.stdout)) == {
+        "reached_without_a_look: return value < LIMIT -> return None",
+        "reached_without_a_look: value < LIMIT -> value <= LIMIT",
+        "never_reached: return value * 2 -> return None",
+        "never_reached: 2 -> 3",
+        "never_reached: value * 2 -> value // 2",
+    }
