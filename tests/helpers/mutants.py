@@ -37,7 +37,7 @@ from _pytest.runner import runtestprotocol
 from tests.helpers.python_faults import Fault, accepted, faults_of
 from tests.helpers.repository import ROOT
 
-LOADED = ("hypothesis.strategies", "numpy", "pydantic", "yaml", "openmrc.sim")
+LOADED = ("hypothesis.strategies", "jinja2", "numpy", "pydantic", "yaml", "openmrc.sim")
 """What tests import and takes long to import."""
 PATIENCE = (8, 6)
 """A test that takes so many times as long as without faults, and so many seconds, has noticed one."""
@@ -285,7 +285,9 @@ def hunt(faults: list[Fault], source: Path, log: Path, options: argparse.Namespa
     def run(some: list[Test], fault: Fault | None) -> int:
         if fault is not None:
             sys.meta_path.insert(0, Planted(fault, source))
-        return pytest.main([*PYTEST, *sorted({test.name.partition("::")[0] for test in some})], plugins=[Chosen(some)])
+        return pytest.main(
+            [*PYTEST, *sorted({test.name.partition("::")[0] for test in some})], plugins=[Chosen(some)]
+        )
 
     # A process that is forked has nothing to collect of what is loaded now.
     gc.collect()

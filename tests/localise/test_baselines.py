@@ -63,6 +63,21 @@ def test_each_step_of_netbouncer_is_the_minimum_along_one_component():
         assert found in [pytest.approx(passes) for passes in orders.values()]
 
 
+def test_netbouncer_goes_on_after_a_round_that_moves_by_the_tolerance_itself():
+    seen = [path(A, B, lost=70), path(A, lost=40), path(B, lost=50)]
+    first = netbouncer(seen, rounds=1)
+    start = {A: ((1 - 70 / 100) + (1 - 40 / 100)) / 2, B: ((1 - 70 / 100) + (1 - 50 / 100)) / 2}
+    moved = max(abs(first[each] - start[each]) for each in (A, B))
+    assert netbouncer(seen, tolerance=moved) == netbouncer(seen, rounds=2) != first
+
+
+def test_no_share_of_netbouncer_is_above_one():
+    assert netbouncer([path(A, lost=0)], penalty=0.5, blamed_below=9) == {A: 1}
+    assert netbouncer([path(A, lost=0)], penalty=2, blamed_below=9) == {A: 1}
+    # With a penalty of what was seen of a component every share would do, and it is at an end.
+    assert netbouncer([path(A, lost=60)], penalty=1) == {A: 0}
+
+
 def test_netbouncer_makes_fifty_rounds_where_two_components_are_hard_to_tell_apart():
     seen = [*[path(A, B, lost=60)] * 100, path(A, lost=50), path(B, lost=10)]
     found = netbouncer(seen)

@@ -1,5 +1,7 @@
 """What a probe or a packet needs, in full."""
 
+import math
+
 import pytest
 
 from openmrc.fabric import Fabric
@@ -87,10 +89,19 @@ def test_a_cable_that_is_down_accuses_its_link_and_the_switch_at_its_upper_end()
     suspects = {Component(Kind.LINK, cable): 12 / 13, Component(Kind.SWITCH, "p0/t0-0"): 1 / 13}
     assert dict(verdict.suspects) == pytest.approx(suspects)
     assert verdict.paths == 1
+    # It counts as eight packets, of which a healthy link loses a millionth.
+    assert verdict.evidence == pytest.approx(8 * math.log(1e6), rel=1e-5)
     # The same cable from a path that is believed dead besides: its losses are added up.
     path = FABRIC.paths("h0", "h4")[0]
     [both] = localise_paths([path], [], cables_down=[(cable, "p0/t0-0")])
     assert (str(both.component), both.paths) == (f"link {cable}", 2)
+
+
+def test_paths_that_are_alive_have_lost_nothing():
+    paths = FABRIC.paths("h0", "h4")
+    [verdict] = localise_paths(paths[:1], paths[1:])
+    assert verdict.paths == 1
+    assert localise_paths([], paths) == []
 
 
 def test_a_link_and_its_directions_are_one_part():

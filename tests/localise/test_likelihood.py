@@ -2,11 +2,12 @@
 
 import math
 import random
+from collections import Counter
 
 import numpy as np
 import pytest
 
-from openmrc.localise import Component, Kind, Model, Observation, Verdict, localise
+from openmrc.localise import Component, Kind, Model, Observation, Verdict, likelihood, localise
 from openmrc.localise.likelihood import PRIORS, _maximum, evidence_against
 
 
@@ -135,7 +136,8 @@ def drawn(rng):
 def test_verdicts_are_those_of_a_plain_search(least_loss):
     model = Model(background=1e-3, least_evidence=6, least_loss=least_loss, certain=0.8, most_faults=3)
     several = 0
-    for seed in range(25):
+    # Two of the worlds divide a component with another one that explains the same losses.
+    for seed in (*range(25), 226, 323):
         seen = drawn(random.Random(seed))
         expected = Plain(seen, model).verdicts()
         found = localise(seen, model)
@@ -193,6 +195,9 @@ def test_evidence_against_a_path_is_what_its_own_share_explains_better():
     assert evidence_against(100, 50, model) == pytest.approx(expected)
     assert evidence_against(100, 10, model) == evidence_against(100, 5, model) == 0
     assert evidence_against(100, 0, model) == 0
+    # Where a healthy path loses nothing a loss is as improbable as a millionth of a millionth.
+    expected = 5 * math.log(0.5 / 1e-12) + 5 * math.log(0.5)
+    assert evidence_against(10, 5, Model(background=0)) == pytest.approx(expected)
     assert evidence_against(1, 1) == pytest.approx(-math.log(1e-6))
 
 
@@ -224,6 +229,73 @@ def test_the_maximum_of_a_function_of_a_rate_is_found_wherever_it_is(at):
     assert all(1e-6 < rate < 1 - 1e-6 for rate in tried)
 
 
+LINK, OTHER, X, Y = (Component(Kind.LINK, name) for name in ("link", "other", "x", "y"))
+
+
+def every(*components, sent, lost):
+    return Observation(frozenset(components), sent, lost)
+
+
+def fitted(monkeypatch, seen, model):
+    """The only verdict, and how often the rate of each component was fitted on the way to it."""
+    fits, fit = Counter(), likelihood._Search._fit
+
+    def counted(search, component, without=()):
+        fits[component] += 1
+        return fit(search, component, without)
+
+    monkeypatch.setattr(likelihood._Search, "_fit", counted)
+    [verdict] = localise(seen, model)
+    return verdict, fits
+
+
+def test_a_suspect_that_explains_too_little_is_never_fitted(monkeypatch):
+    # Each loss is 12.1 nats. "x" explains 60.5 nats less than the link, and a share of exp(-60) is none.
+    model = Model(background=math.exp(-12.1))
+    seen = [every(LINK, X, sent=10, lost=10), every(LINK, Y, sent=5, lost=5)]
+    verdict, fits = fitted(monkeypatch, seen, model)
+    assert verdict.component == LINK
+    # To compare it, for its rate, twice to see whether it is superfluous, and twice for the verdict.
+    assert fits == {LINK: 6}
+
+
+def test_a_suspect_that_cannot_be_better_is_fitted_only_for_its_share(monkeypatch):
+    # "x" explains a nat less than the link, and is as probable.
+    seen = [every(LINK, X, sent=10, lost=10), every(LINK, sent=7, lost=1)]
+    model = Model(background=math.exp(-12))
+    explains = evidence_against(10, 10, model)
+    verdict, fits = fitted(monkeypatch, seen, model)
+    assert verdict.suspects[0][0] == LINK
+    assert 0 < verdict.evidence - explains < 1
+    assert fits == {LINK: 6, X: 1}
+
+
+def test_the_more_probable_of_suspects_with_the_same_evidence_is_taken_first():
+    host, switch = Component(Kind.HOST, "h"), Component(Kind.SWITCH, "s")
+    seen = [every(each, sent=8, lost=8) for each in (LINK, switch, host)]
+    [verdict] = localise(seen, Model(most_faults=1))
+    assert verdict.component == host
+    # Of equals the first one.
+    seen = [every(each, sent=8, lost=8) for each in (LINK, OTHER)]
+    assert [v.component for v in localise(seen, Model(most_faults=1))] == [LINK]
+
+
+def test_what_has_just_the_least_evidence_is_blamed():
+    seen = [every(LINK, sent=1000, lost=1000)]
+    [verdict] = localise(seen)
+    assert localise(seen, Model(least_evidence=verdict.evidence)) == [verdict]
+    assert localise(seen, Model(least_evidence=verdict.evidence + 1e-6)) == []
+    assert localise([every(LINK, sent=10, lost=3)], Model(least_evidence=35.3)) != []
+
+
+def test_suspects_behind_many_that_explain_too_little_keep_their_share():
+    crossing = [
+        every(LINK, OTHER, Component(Kind.LINK, str(number)), sent=100, lost=50) for number in range(10)
+    ]
+    [verdict] = localise(crossing)
+    assert dict(verdict.suspects) == pytest.approx({LINK: 0.5, OTHER: 0.5})
+
+
 def test_no_more_faults_are_named_than_the_model_has():
     links = [Component(Kind.LINK, str(number)) for number in range(40)]
     seen = [Observation(frozenset({link}), 1000, 500 + number) for number, link in enumerate(links)]
@@ -231,3 +303,34 @@ def test_no_more_faults_are_named_than_the_model_has():
         found = localise(seen, Model(most_faults=most))
         assert [v.component for v in found] == links[: -most - 1 : -1]
     assert len(localise(seen)) == 32
+
+
+def test_a_share_at_the_bound_is_enough():
+    seen = [every(LINK, OTHER, sent=10, lost=10)]
+    [verdict] = localise(seen, Model(certain=0.5))
+    assert verdict.confidence == 0.5
+    assert verdict.component == LINK
+
+
+def test_an_addition_that_makes_itself_superfluous_ends_the_search(monkeypatch):
+    def fit(search, component, without=()):
+        return 0.5, 0.0 if component in search._rates else 100.0
+
+    monkeypatch.setattr(likelihood._Search, "_fit", fit)
+    assert localise([every(LINK, sent=10, lost=10)]) == []
+
+
+def test_a_suspect_is_blamed_where_its_evidence_outweighs_its_prior():
+    # One loss says as much as a healthy path loses seldom; a link fails once in exp(9.21).
+    seen = [every(LINK, sent=1, lost=1)]
+    assert [len(localise(seen, Model(background=math.exp(-n), least_evidence=1))) for n in (9.1, 9.3)] == [
+        0,
+        1,
+    ]
+
+
+@pytest.mark.parametrize("packets", [1, 1000])
+def test_the_bound_on_what_a_suspect_explains_is_exact_but_for_rounding(packets):
+    seen = [every(LINK, sent=packets, lost=packets)]
+    [verdict] = localise(seen, Model(background=1e-9, least_evidence=1))
+    assert localise(seen, Model(background=1e-9, least_evidence=verdict.evidence)) == [verdict]

@@ -191,7 +191,15 @@ def test_baselines_on_the_same_faults(probed):
 
 @pytest.mark.parametrize(
     ("lost", "penalty", "share"),
-    [(5, 0.05, 0.5), (2, 0.05, 0.775 / 0.95), (0, 0.05, None), (6, 2, 0.0), (4, 2, None), (10, 0.05, 0.0)],
+    [
+        (5, 0.05, 0.5),
+        (2, 0.05, 0.775 / 0.95),
+        (0, 0.05, None),
+        (6, 2, 0.0),
+        (5, 2, 0.0),
+        (4, 2, None),
+        (10, 0.05, 0.0),
+    ],
 )
 def test_netbouncer_takes_the_share_of_one_component_from_its_closed_form(lost, penalty, share):
     """With a penalty above what was seen of it, a component is at one end or the other."""

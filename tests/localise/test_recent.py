@@ -44,6 +44,8 @@ def test_a_loss_that_becomes_less_is_still_seen():
 
 def test_intervals_without_probes_change_nothing():
     assert fed([(20, 20), (0, 0), (0, 0), (20, 20)]) == (40, 40)
+    # Nor in front of an interval in the middle of which the link is repaired.
+    assert fed([(20, 20)] * 9 + [(0, 0), (20, 3), (20, 0), (20, 0)]) == (40, 0)
 
 
 @pytest.mark.parametrize("loss", [0.002, 0.01, 0.1, 0.5])

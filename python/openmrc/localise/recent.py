@@ -39,22 +39,22 @@ class Recent:
         if not all_lost:
             return
         together = _log_likelihood(all_sent, all_lost)
-        best, place, falls = 0.0, 0, False
+        best, place, falls = CHANGE, 0, False
         old_sent = old_lost = 0
         for number, (sent, lost) in enumerate(self._intervals):
             split = _log_likelihood(old_sent, old_lost) + _log_likelihood(
                 all_sent - old_sent, all_lost - old_lost
             )
-            if split - together > best:
+            # Of places with only intervals without probes between them the last one.
+            if split - together >= best:
                 best, place = split - together, number
                 falls = old_lost * all_sent > all_lost * old_sent
             old_sent, old_lost = old_sent + sent, old_lost + lost
-        if best >= CHANGE:
-            for _ in range(place):
-                self._forget_first()
-            # In the interval of a repair some probes were still lost: no evidence of what is now.
-            if falls and self._intervals[0][1]:
-                self._forget_first()
+        for _ in range(place):
+            self._forget_first()
+        # In the interval of a repair some probes were still lost: no evidence of what is now.
+        if falls and self._intervals[0][1]:
+            self._forget_first()
 
     def _forget_first(self) -> None:
         sent, lost = self._intervals.popleft()
