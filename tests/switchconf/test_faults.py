@@ -300,6 +300,12 @@ QUEUES = [
     ),
     ("eos", " 59 60 61", " 59 61", "code points without a traffic class, which keep a default: 60"),
     ("sonic", '      "60": "0",\n', "", "code points without a traffic class, which keep a default: 60"),
+    (
+        "sonic",
+        '"Ethernet0|6": {"scheduler": "CONTROL"',
+        '"Ethernet0|6": {"scheduler": "DATA"',
+        "code points with strict priority are [], should be",
+    ),
     ("cumulus", ",40,41,42,", ",", "code points without a traffic class, which keep a default: 40, 41, 42"),
     ("cumulus", "bw-percent 50", "bw-percent 50\nnv set qos x", "not understood"),
     (

@@ -151,9 +151,8 @@ class _Checker:
 
     def _problem(self, switch: SwitchId, where: Where, text: str) -> Problem:
         path = self._files[switch].path(where.file)
-        line = where.line(path) if where.at and path.is_file() else 0
         shown = path.relative_to(self.root) if path.is_relative_to(self.root) else path
-        return Problem(str(switch), str(shown), line, text)
+        return Problem(str(switch), str(shown), where.line(path), text)
 
     # --- entries --------------------------------------------------------------------------------------------
 
@@ -298,6 +297,9 @@ class _Checker:
             result.unchecked.add("forwarding and SRv6 of interfaces (no sysctl.conf)")
         elif not parsed.forwards:
             problem(place, "IPv6 forwarding or SRv6 is not enabled")
+        if "sysctl.conf" not in absent and parsed.srv6_interfaces is not None:
+            for name in sorted(ports.keys() - parsed.srv6_interfaces):
+                problem(Where("sysctl.conf", 0), f"seg6_enabled is not set on {name}")
         if "qos.sh" in absent:
             result.unchecked.add("queues and ECN (no qos.sh)")
             return

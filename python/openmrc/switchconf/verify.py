@@ -175,7 +175,7 @@ class _Checker:
 
     def problem(self, switch: SwitchId, where: Where, text: str) -> Problem:
         """A problem at a place in a switch's files."""
-        line = where.line(switch_directory(self.root, switch) / where.file) if where.at else 0
+        line = where.line(switch_directory(self.root, switch) / where.file)
         return Problem(str(switch), self._path(switch, where.file), line, text)
 
     def _path(self, switch: SwitchId, name: str) -> str:
@@ -268,7 +268,7 @@ class _Checker:
         if not parsed.forwards:
             parsed.complain(place, "IPv6 forwarding or SRv6 is not enabled")
         if parsed.srv6_interfaces is not None:
-            for name in ports.keys() - parsed.srv6_interfaces:
+            for name in sorted(ports.keys() - parsed.srv6_interfaces):
                 parsed.complain(Where("sysctl.conf", 0), f"seg6_enabled is not set on {name}")
         hostname = str(switch).replace("/", "-")
         if parsed.hostname is not None and parsed.hostname != hostname:

@@ -126,11 +126,15 @@ def _qos(tables: dict[str, dict[str, Any]], parsed: Parsed) -> None:
             parsed.complain(Where(FILE, f'"{port}": {{"dscp_to_tc_map'), f"PFC is on at {port}")
     strict = {name for name, fields in tables.get("SCHEDULER", {}).items() if fields.get("type") == "STRICT"}
     strict_queues: set[str] = set()
+    shared_queues: set[str] = set()
     for key, fields in tables.get("QUEUE", {}).items():
         port, _, queue = key.partition("|")
+        first, _, last = queue.partition("-")
+        numbers = map(str, range(int(first), int(last or first) + 1))
         if fields.get("scheduler") in strict:
-            first, _, last = queue.partition("-")
-            strict_queues.update(map(str, range(int(first), int(last or first) + 1)))
+            strict_queues.update(numbers)
+        elif port in maps:
+            shared_queues.update(numbers)
         profile = tables.get("WRED_PROFILE", {}).get(fields.get("wred_profile", ""), {})
         if profile.get("ecn") == "ecn_all":
             parsed.marking.add(port)
@@ -139,6 +143,8 @@ def _qos(tables: dict[str, dict[str, Any]], parsed: Parsed) -> None:
                 int(profile.get("green_max_threshold", "0")),
             )
             parsed.thresholds.add(bounds)
+    # A queue that shares its turn at one port is not strict, whatever it is at others.
+    strict_queues -= shared_queues
     # The maps that ports use; a code point is strict or mapped if it is so at every port.
     used = {(fields.get("dscp_to_tc_map", ""), fields.get("tc_to_queue_map", "")) for fields in maps.values()}
     parsed.mapped_codes = set(range(64)) if used else set()
