@@ -8,7 +8,7 @@ import pytest
 from openmrc import Error
 from openmrc.cli import main
 from openmrc.fabric import Fabric, Specification, plan
-from openmrc.switchconf import FILES, cabling, render, verify_foreign
+from openmrc.switchconf import FILES, cabling, render, verify, verify_foreign
 from openmrc.switchconf.foreign import MAIN
 from openmrc.switchconf.parse.cumulus import expand
 
@@ -258,6 +258,40 @@ def test_the_ports_may_be_others_than_the_plans(out, platform):
     listed[a] = one._replace(lower_port=other.lower_port)
     listed[b] = other._replace(lower_port=one.lower_port)
     assert check(out, platform, cables=listed).problems == []
+
+
+def test_a_file_may_have_the_name_of_its_switch_alone(out, platform):
+    for path in list(out.iterdir()):
+        path.rename(path.with_suffix(""))
+    assert check(out, platform).ok
+
+
+def test_a_switch_without_files_is_named_in_full(tmp_path):
+    render(FABRIC, "linux", tmp_path)
+    (tmp_path / SWITCH / "ip.batch").unlink()
+    for path in (tmp_path / SWITCH).iterdir():
+        path.unlink()
+    first = verify_foreign(tmp_path, FABRIC, "linux").problems[0]
+    assert str(first) == f"{SWITCH}: {tmp_path}: the switch's files are missing"
+
+
+def test_prefixes_are_named_in_the_block_of_the_plan(tmp_path):
+    fabric = Fabric(Specification.model_validate({**BASE, "addressing": {"block": "5f00:12::/32"}}))
+    render(fabric, "linux", tmp_path)
+    path = tmp_path / SWITCH / "ip.batch"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if "5f00:12:e000::/48" not in line))
+    (problem,) = verify_foreign(tmp_path, fabric, "linux").problems
+    assert problem.text == "the route for 5f00:12:e000::/48 (down0) is missing"
+    assert [p.text for p in verify(tmp_path, walk=False).problems] == [problem.text]
+
+
+def test_a_route_outside_the_block_takes_no_packets_of_the_plan(tmp_path):
+    render(FABRIC, "linux", tmp_path)
+    path = tmp_path / SWITCH / "ip.batch"
+    path.write_text(path.read_text() + "route add 2001:db8:e000::/64 via fe80::1 dev up0\n")
+    result = verify_foreign(tmp_path, FABRIC, "linux")
+    assert (result.problems, result.ignored) == ([], 1)
 
 
 # --- forms that others use ----------------------------------------------------------------------------------
