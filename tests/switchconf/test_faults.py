@@ -304,7 +304,7 @@ QUEUES = [
         "sonic",
         '"Ethernet0|6": {"scheduler": "CONTROL"',
         '"Ethernet0|6": {"scheduler": "DATA"',
-        "code points with strict priority are [], should be",
+        "queue 6 is strict at some ports only",
     ),
     ("cumulus", ",40,41,42,", ",", "code points without a traffic class, which keep a default: 40, 41, 42"),
     ("cumulus", "bw-percent 50", "bw-percent 50\nnv set qos x", "not understood"),

@@ -48,10 +48,11 @@ class _Reader:
             )
             if not understood:
                 self.parsed.not_understood(Where(FILE, number), line)
-        # A queue that shares its turn at one port is not strict, whatever it is at others.
         shared = {queue for name in self.used for queue in self.shared_queues.get(name, ())}
+        for queue in sorted(self.strict_queues & shared):
+            self.parsed.complain(Where(FILE, 0), f"queue {queue} is strict in some profiles only")
         for traffic_class, codes in self.classes.items():
-            if traffic_class in self.strict_queues - shared:
+            if traffic_class in self.strict_queues:
                 self.parsed.strict_codes.update(map(int, codes))
         self.parsed.mapped_codes = {int(code) for codes in self.classes.values() for code in codes}
         queues = self.classes.keys() - self.strict_queues

@@ -129,12 +129,10 @@ def _qos(tables: dict[str, dict[str, Any]], parsed: Parsed) -> None:
     shared_queues: set[str] = set()
     for key, fields in tables.get("QUEUE", {}).items():
         port, _, queue = key.partition("|")
-        first, _, last = queue.partition("-")
-        numbers = map(str, range(int(first), int(last or first) + 1))
         if fields.get("scheduler") in strict:
-            strict_queues.update(numbers)
+            strict_queues.update(_queues(queue))
         elif port in maps:
-            shared_queues.update(numbers)
+            shared_queues.update(_queues(queue))
         profile = tables.get("WRED_PROFILE", {}).get(fields.get("wred_profile", ""), {})
         if profile.get("ecn") == "ecn_all":
             parsed.marking.add(port)
@@ -143,8 +141,8 @@ def _qos(tables: dict[str, dict[str, Any]], parsed: Parsed) -> None:
                 int(profile.get("green_max_threshold", "0")),
             )
             parsed.thresholds.add(bounds)
-    # A queue that shares its turn at one port is not strict, whatever it is at others.
-    strict_queues -= shared_queues
+    for queue in sorted(strict_queues & shared_queues):
+        parsed.complain(_at("QUEUE"), f"queue {queue} is strict at some ports only")
     # The maps that ports use; a code point is strict or mapped if it is so at every port.
     used = {(fields.get("dscp_to_tc_map", ""), fields.get("tc_to_queue_map", "")) for fields in maps.values()}
     parsed.mapped_codes = set(range(64)) if used else set()
@@ -155,6 +153,12 @@ def _qos(tables: dict[str, dict[str, Any]], parsed: Parsed) -> None:
         parsed.mapped_codes &= {int(code) for code in classes}
         strict_codes &= {int(code) for code, tc in classes.items() if queues.get(tc) in strict_queues}
     parsed.strict_codes |= strict_codes
+
+
+def _queues(text: str) -> list[str]:
+    """The queues of ``6`` or ``0-1``."""
+    first, _, last = text.partition("-")
+    return [str(number) for number in range(int(first), int(last or first) + 1)]
 
 
 def _at(key: str) -> Where:
