@@ -306,6 +306,7 @@ QUEUES = [
         '"Ethernet0|6": {"scheduler": "DATA"',
         "queue 6 is strict at some ports only",
     ),
+    ("sonic", '"Ethernet0|6"', '"Ethernet0|6-99999999999"', "a port has fewer than 1024 queues"),
     ("cumulus", ",40,41,42,", ",", "code points without a traffic class, which keep a default: 40, 41, 42"),
     ("cumulus", "bw-percent 50", "bw-percent 50\nnv set qos x", "not understood"),
     (

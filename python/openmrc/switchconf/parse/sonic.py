@@ -31,6 +31,10 @@ _KNOWN = {
 }
 
 
+_MOST_QUEUES = 1024
+"""Of a port, unicast and multicast."""
+
+
 class _DuplicateError(ValueError):
     """A duplicate key of an object: JSON would silently keep the last one."""
 
@@ -158,6 +162,8 @@ def _qos(tables: dict[str, dict[str, Any]], parsed: Parsed) -> None:
 def _queues(text: str) -> list[str]:
     """The queues of ``6`` or ``0-1``."""
     first, _, last = text.partition("-")
+    if int(last or first) >= _MOST_QUEUES:
+        raise ValueError(f"queue {text}: a port has fewer than {_MOST_QUEUES} queues")
     return [str(number) for number in range(int(first), int(last or first) + 1)]
 
 
