@@ -157,6 +157,10 @@ class Chosen(Quiet):
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
         signal.alarm(math.ceil(PATIENCE[0] * self.seconds[name_of(item)] + PATIENCE[1]))
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        signal.alarm(0)
+
 
 class Planted(SourceFileLoader):
     """Loads a module with its fault in place of the one without."""
@@ -297,7 +301,8 @@ def hunt(faults: list[Fault], source: Path, log: Path, options: argparse.Namespa
     end(control)
     if status:
         raise SystemExit(
-            f"error: tests fail without a fault, nothing can be said of faults\n{log.read_text()[-3000:]}"
+            "error: tests fail without a fault, nothing can be said of faults"
+            f" (status {os.waitstatus_to_exitcode(status)})\n{log.read_text()[-3000:]}"
         )
 
     began = time.monotonic()

@@ -207,20 +207,20 @@ class _Search:
             for place, component in enumerate(self._through)
             if component not in self._rates and component not in banned
         ]
-        best, most, first = None, 0.0, -1
-        for bound, place, component in sorted(bounds, key=lambda each: (-each[0], each[1])):
+        best, most = None, (0.0, 0)
+        for bound, place, component in sorted(bounds, key=lambda each: -each[0]):
             # Sums of many logarithms differ in their last digits.
             reach = bound * (1 + 1e-9) + 1e-6
             prior = math.log(self._model.priors[component.kind])
             if reach < self._model.least_evidence:
                 break
-            if reach + prior < most:
+            if reach + prior < most[0]:
                 continue
             gain = self._fit(component)[1]
             if gain < self._model.least_evidence:
                 continue
-            if gain + prior > most or (gain + prior == most and best is not None and place < first):
-                best, most, first = component, gain + prior, place
+            if (gain + prior, -place) > most:
+                best, most = component, (gain + prior, -place)
         return best
 
     def _unexplained(self, without: Collection[Component] = ()) -> dict[int, float]:

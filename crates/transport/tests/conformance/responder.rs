@@ -253,6 +253,42 @@ fn the_delayed_sack_moves_the_timestamp_on_by_the_time_it_waited() {
 }
 
 #[test]
+fn the_delayed_sack_comes_sooner_after_a_trimmed_packet_until_one_that_asks_has_arrived() {
+    let config = config();
+    let delay = config.responder.ack_delay;
+    let trim = |bench: &mut Bench, psn| bench.hear(&is_trimmed(asking(write(psn, 64)), Trim::Fabric)).len();
+    // A SACK after just this time.
+    let after = |bench: &mut Bench, delay: Span| {
+        bench.now += delay - Span(1);
+        assert_eq!(bench.timers(), []);
+        bench.now += Span(1);
+        the_sack(&bench.timers());
+    };
+    let mut bench = Bench::new(&config);
+    bench.hear_packet(write(0, 64));
+    after(&mut bench, delay);
+    assert_eq!(trim(&mut bench, 9), 1, "the NACK");
+    bench.now += delay;
+    assert_eq!(bench.timers(), [], "there is nothing to report");
+    for psn in 1..3 {
+        bench.hear_packet(write(psn, 64));
+        after(&mut bench, delay.over(4));
+    }
+    the_sack(&bench.hear_packet(asking(write(3, 64))));
+    bench.hear_packet(write(4, 64));
+    after(&mut bench, delay);
+    // What waits is brought forward, and never put off.
+    bench.hear_packet(write(5, 64));
+    trim(&mut bench, 9);
+    after(&mut bench, delay.over(4));
+    the_sack(&bench.hear_packet(asking(write(6, 64))));
+    bench.hear_packet(write(7, 64));
+    bench.now += delay - delay.over(8);
+    trim(&mut bench, 9);
+    after(&mut bench, delay.over(8));
+}
+
+#[test]
 fn a_batching_responder_answers_a_message_of_one_packet_with_the_delayed_sack() {
     let mut config = config();
     config.responder.batching = SackBatching::Turn;

@@ -4,7 +4,7 @@
 
 use openmrc_wire::{Aeth, Body, CcState, Mark, Nack, NackReason, Packet, Psn, Sack, Timestamp, Write};
 
-use super::{Report, Responder, WithData};
+use super::{Report, Responder};
 use crate::api::{Host, Pressure, Received};
 use crate::mrc::paths::EvIndex;
 use crate::mrc::shared::Shared;
@@ -40,7 +40,7 @@ impl Responder {
         self.pending.unreported_bytes = 0;
         self.pending.sack_due = Time::NEVER;
         self.pending.batched = false;
-        self.pending.with_data = WithData::default();
+        self.pending.with_data.reported();
         let asked = probe.is_some();
         let path = if asked {
             let (received, rtt) = (shared.stats.data_packets_in as u32, shared.rtt.smoothed);

@@ -78,6 +78,8 @@ enum Answer {
 /// ACKs without a SACK in a row, at most: round trips and paths are known from SACKs. With the byte counter of the
 /// specification a SACK answers 16 small packets.
 const ACKS_ALONE: u8 = 8;
+/// The delayed SACK comes so many times sooner where packets are trimmed, maybe the one that asked \[choice\].
+const SOONER: u64 = 4;
 
 /// State of 64 PSNs of the window, three bits each.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
@@ -134,13 +136,14 @@ struct PendingFeedback {
     asked_above_gap: bool,
 }
 
-/// Whether an answer is owed that is sent with the next data, and how many ACKs were sent so since the last SACK: one
-/// byte, as there is one for each queue pair.
+/// Whether an answer is owed that is sent with the next data, how many ACKs were sent so since the last SACK, and whether
+/// packets are trimmed: one byte, as there is one for each queue pair.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
 struct WithData(u8);
 
 impl WithData {
     const OWED: u8 = 0x80;
+    const TRIMMED: u8 = 0x40;
 
     fn is_owed(self) -> bool {
         self.0 & Self::OWED != 0
@@ -158,12 +161,26 @@ impl WithData {
     }
 
     fn acks(self) -> u8 {
-        self.0 & !Self::OWED
+        self.0 & !(Self::OWED | Self::TRIMMED)
     }
 
     /// There are [`ACKS_ALONE`] at most.
     fn count_ack(&mut self) {
         self.0 += 1;
+    }
+
+    /// A SACK is sent.
+    fn reported(&mut self) {
+        self.0 &= Self::TRIMMED;
+    }
+
+    /// A packet was trimmed, and none that asks has arrived since: the sender may wait for the answer that it asked for.
+    fn is_trimmed(self) -> bool {
+        self.0 & Self::TRIMMED != 0
+    }
+
+    fn set_trimmed(&mut self, on: bool) {
+        self.0 = self.0 & !Self::TRIMMED | if on { Self::TRIMMED } else { 0 };
     }
 }
 
@@ -392,12 +409,16 @@ impl Responder {
         // The answer to a packet that asked for one could not acknowledge its message yet: now it can.
         let is_owed = !has_gap && std::mem::take(&mut self.pending.asked_above_gap);
         self.pending.asked_above_gap |= has_gap && received.packet.ack_req && received.trim.is_none();
+        if received.packet.ack_req {
+            self.pending.with_data.set_trimmed(false);
+        }
         match answer {
             Answer::Later => {
                 if is_owed || self.pending.unreported_bytes > self.pending.ack_every_bytes {
                     self.report(shared, now, Mark::None, host);
                 } else if self.pending.sack_due == Time::NEVER {
-                    self.pending.sack_due = now + self.pending.ack_delay;
+                    let sooner = if self.pending.with_data.is_trimmed() { SOONER } else { 1 };
+                    self.pending.sack_due = now + self.pending.ack_delay.over(sooner);
                 }
             }
             Answer::Sack(mark) => self.report(shared, now, mark, host),
@@ -406,7 +427,16 @@ impl Responder {
                     self.send_report(shared, now, Report { repeats_ack: true, ..report }, host);
                 }
             }
-            Answer::Nack(reason) => self.send_nack(shared, now, received, write, reason, host),
+            Answer::Nack(reason) => {
+                self.send_nack(shared, now, received, write, reason, host);
+                if received.trim.is_some() {
+                    self.pending.with_data.set_trimmed(true);
+                    if self.pending.sack_due != Time::NEVER {
+                        self.pending.sack_due =
+                            self.pending.sack_due.min(now + self.pending.ack_delay.over(SOONER));
+                    }
+                }
+            }
             Answer::Nak(syndrome, why) => {
                 // Without a receive, the message that is next to complete is refused, not this packet.
                 let psn = if why == Fatal::NoReceive { wire(self.expected) } else { received.packet.psn };
