@@ -26,6 +26,6 @@ def last_over_least(senders: int, size: int, planes: int, seed: int) -> float:
 
 @pytest.mark.parametrize(("senders", "planes"), [(8, 1), (32, 4)])
 def test_the_last_senders_of_a_short_incast_take_the_link_over(senders: int, planes: int) -> None:
-    """Six seeds take 1.10 and 1.08 in the mean. Where windows do not return at the end, it is 1.16."""
-    ratios = [last_over_least(senders, 256 << 10, planes, seed) for seed in range(1, 7)]
+    """40 seeds take 1.07 and 1.10 in the mean. Where windows do not return at the end, it is 1.16."""
+    ratios = [last_over_least(senders, 256 << 10, planes, seed) for seed in range(1, 41)]
     assert statistics.fmean(ratios) < 1.12, ratios
