@@ -253,15 +253,26 @@ def main(arguments: list[str] | None = None) -> int:
         "--least", type=float, default=1.0, metavar="SHARE", help="to be noticed, for status 0 (%(default)s)"
     )
     options = parser.parse_args(arguments)
+    if options.sample is not None and options.sample < 1:
+        parser.error(f"--sample: {options.sample} faults are none; at least 1")
+    try:
+        re.compile(options.only)
+    except re.error as error:
+        parser.error(f"--only: {error}")
 
     source = options.source.resolve()
     chosen = source / options.package
+    if not chosen.exists():
+        parser.error(f"there is no {chosen}")
+    known = accepted()
     faults = [
         fault
         for file in (sorted(chosen.rglob("*.py")) if chosen.is_dir() else [chosen])
         for fault in faults_of(file.relative_to(source), file.read_text(encoding="utf-8"))
-        if fault.name not in accepted() and re.search(options.only, fault.name)
+        if fault.name not in known and re.search(options.only, fault.name)
     ]
+    if not faults:
+        parser.error(f"there are no faults in {options.package}")
     if options.sample is not None and options.sample < len(faults):
         faults = random.Random(options.seed).sample(faults, options.sample)
     with (

@@ -40,7 +40,7 @@ impl Responder {
         self.pending.unreported_bytes = 0;
         self.pending.sack_due = Time::NEVER;
         self.pending.batched = false;
-        self.pending.with_data.reported();
+        self.pending.flags.reported();
         let asked = probe.is_some();
         let path = if asked {
             let (received, rtt) = (shared.stats.data_packets_in as u32, shared.rtt.smoothed);

@@ -119,7 +119,7 @@ struct PendingFeedback {
     ack_every_bytes: u32,
     ack_delay: Span,
     batching: SackBatching,
-    with_data: WithData,
+    flags: Flags,
     /// When the delayed SACK is due.
     sack_due: Time,
     /// The delayed SACK was due at once and only waits for its batch.
@@ -136,12 +136,19 @@ struct PendingFeedback {
     asked_above_gap: bool,
 }
 
+impl PendingFeedback {
+    /// How long the next delayed SACK waits.
+    fn delay(&self) -> Span {
+        if self.flags.is_trimmed() { self.ack_delay.over(SOONER) } else { self.ack_delay }
+    }
+}
+
 /// Whether an answer is owed that is sent with the next data, how many ACKs were sent so since the last SACK, and whether
 /// packets are trimmed: one byte, as there is one for each queue pair.
 #[derive(Clone, Copy, Default, Serialize, Deserialize)]
-struct WithData(u8);
+struct Flags(u8);
 
-impl WithData {
+impl Flags {
     const OWED: u8 = 0x80;
     const TRIMMED: u8 = 0x40;
 
@@ -154,7 +161,7 @@ impl WithData {
     }
 
     /// It is sent; whether it was owed.
-    fn take(&mut self) -> bool {
+    fn take_owed(&mut self) -> bool {
         let was_owed = self.is_owed();
         self.0 &= !Self::OWED;
         was_owed
@@ -305,7 +312,7 @@ impl Responder {
                 ack_every_bytes,
                 ack_delay,
                 batching,
-                with_data: WithData::default(),
+                flags: Flags::default(),
                 sack_due: Time::NEVER,
                 batched: false,
                 trigger: None,
@@ -410,15 +417,14 @@ impl Responder {
         let is_owed = !has_gap && std::mem::take(&mut self.pending.asked_above_gap);
         self.pending.asked_above_gap |= has_gap && received.packet.ack_req && received.trim.is_none();
         if received.packet.ack_req {
-            self.pending.with_data.set_trimmed(false);
+            self.pending.flags.set_trimmed(false);
         }
         match answer {
             Answer::Later => {
                 if is_owed || self.pending.unreported_bytes > self.pending.ack_every_bytes {
                     self.report(shared, now, Mark::None, host);
                 } else if self.pending.sack_due == Time::NEVER {
-                    let sooner = if self.pending.with_data.is_trimmed() { SOONER } else { 1 };
-                    self.pending.sack_due = now + self.pending.ack_delay.over(sooner);
+                    self.pending.sack_due = now + self.pending.delay();
                 }
             }
             Answer::Sack(mark) => self.report(shared, now, mark, host),
@@ -430,10 +436,9 @@ impl Responder {
             Answer::Nack(reason) => {
                 self.send_nack(shared, now, received, write, reason, host);
                 if received.trim.is_some() {
-                    self.pending.with_data.set_trimmed(true);
+                    self.pending.flags.set_trimmed(true);
                     if self.pending.sack_due != Time::NEVER {
-                        self.pending.sack_due =
-                            self.pending.sack_due.min(now + self.pending.ack_delay.over(SOONER));
+                        self.pending.sack_due = self.pending.sack_due.min(now + self.pending.delay());
                     }
                 }
             }
@@ -488,12 +493,12 @@ impl Responder {
     /// Sends the delayed SACK now if at least half its delay has passed, or the answer that was to go with the next
     /// data.
     pub fn report_early(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
-        let goes_with_data = self.pending.with_data.take();
+        let goes_with_data = self.pending.flags.take_owed();
         if goes_with_data && let Some(plane) = shared.paths.burst_plane() {
             shared.reverse.prefer(plane);
         }
         let has_gap = self.cack() + 1 < self.high;
-        if goes_with_data && !has_gap && !self.pending.batched && self.pending.with_data.acks() < ACKS_ALONE {
+        if goes_with_data && !has_gap && !self.pending.batched && self.pending.flags.acks() < ACKS_ALONE {
             self.acknowledge_alone(shared, now, host);
         } else if goes_with_data || self.pending.sack_due <= now + self.pending.ack_delay.over(2) {
             self.report_late(shared, now, host);
@@ -503,7 +508,7 @@ impl Responder {
     /// Sends an ACK without a SACK: it is cumulative too, and takes half the time of both. The delayed SACK repeats it,
     /// as it may be lost.
     fn acknowledge_alone(&mut self, shared: &mut Shared, now: Time, host: &mut dyn Host) {
-        self.pending.with_data.count_ack();
+        self.pending.flags.count_ack();
         self.pending.sack_due = now + self.pending.ack_delay;
         if let Some(path) = shared.reverse.next(now, &shared.paths, shared.ports_up, false) {
             self.send_aeth(shared, Aeth::ACK, wire(self.cack()), path, host);
@@ -641,11 +646,11 @@ impl Responder {
         if packet.ack_req && waits && self.pending.batching == SackBatching::BehindData {
             // What was acknowledged alone must not bring the answer to this packet forward, in front of the data. What is
             // due at once stays so.
-            let with_data = self.pending.with_data;
-            if with_data.acks() > 0 && !with_data.is_owed() && !self.pending.batched {
+            let flags = self.pending.flags;
+            if flags.acks() > 0 && !flags.is_owed() && !self.pending.batched {
                 self.pending.sack_due = now + self.pending.ack_delay;
             }
-            self.pending.with_data.owe();
+            self.pending.flags.owe();
         }
         let at_once = asks || packet.rtx || owes_ack;
         if mark != Mark::None {
