@@ -156,7 +156,7 @@ lock: $(STAMPS)/venv ## renew requirements-dev.lock and Cargo.lock after a chang
 	    --custom-compile-command 'make lock' --output-file requirements-dev.lock pyproject.toml
 	echo 'ixnetwork_restpy>=1.12' | $(BIN)/uv pip compile --quiet --no-deps --generate-hashes --no-annotate \
 	    --custom-compile-command 'make lock' --output-file requirements-judges.lock -
-	printf '%s\n' 'torch>=2.14' numpy matplotlib pytest pytest-timeout expecttest accelerate 'transformers>=5' 'torchft>=0.2' parameterized lightning | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+	printf '%s\n' 'torch>=2.14' numpy matplotlib pytest pytest-timeout expecttest accelerate 'transformers>=5' 'torchft>=0.2' parameterized lightning 'ray[train]>=2.35' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	    --generate-hashes --no-annotate --custom-compile-command 'make lock' --output-file requirements-torch.lock - pyproject.toml
 	printf '%s\n' 'ziglang>=0.13' 'cargo-zigbuild>=0.20' 'auditwheel>=6.1' 'packaging>=24.2' trove-classifiers | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	    --generate-hashes --no-annotate --custom-compile-command 'make lock' --output-file requirements-wheels.lock -

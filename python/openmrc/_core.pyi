@@ -677,6 +677,7 @@ class CollectiveRendezvous:
         path_mtu: int,
         keepalive_ms: int,
         spin_us: float,
+        crowded: bool,
         tuning: dict[str, int],
     ) -> Self: ...
     def card(self, peer: int) -> bytes: ...

@@ -13,7 +13,7 @@ import pytest
 
 from openmrc import Error
 from openmrc.collectives import Communicator, TcpStore
-from openmrc.collectives.rendezvous import default_path_mtu, default_spin
+from openmrc.collectives.rendezvous import default_path_mtu, is_crowded
 from openmrc.control import Limits, Token
 from openmrc.errors import ArgumentError, ConnectError, DeadlineError, DeviceError
 from tests.helpers.ranks import finish, free_port, run, start
@@ -562,13 +562,13 @@ def test_events_of_asyncio_are_not_needed_for_what_has_ended(alone):
 
 
 @pytest.mark.parametrize(
-    ("cpus", "looks"),
-    [([[0], [1]], True), ([[0, 1]] * 2, True), ([[0, 1]] * 3, False), ([[0], [0]], False), ([[5]], True)],
+    ("cpus", "crowded"),
+    [([[0], [1]], False), ([[0, 1]] * 2, False), ([[0, 1]] * 3, True), ([[0], [0]], True), ([[5]], False)],
 )
-def test_ranks_look_before_they_sleep_where_each_has_a_processor(cpus, looks):
+def test_a_host_is_crowded_where_not_each_rank_has_a_processor(cpus, crowded):
     places = [{"host": "a", "cpus": list(own)} for own in cpus] + [{"host": "b", "cpus": [7]}]
-    assert (default_spin(places, 0) > 0) == looks
-    assert default_spin(places, len(cpus)) > 0, "alone on its host"
+    assert is_crowded(places, 0) == crowded
+    assert not is_crowded(places, len(cpus)), "alone on its host"
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,15 @@ def test_torch_knows_the_backend_without_an_import_of_ours():
     assert out.stdout == "False\n"
 
 
-def test_every_collective_call():
+CUDA = pytest.param(
+    "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no accelerator is here")
+)
+
+
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+def test_every_collective_call(device):
     script = """
+        torch.set_default_device(os.environ["DEVICE"])
         ones = torch.ones(4)
         x = ones * (rank + 1); dist.all_reduce(x); assert (x == 6).all()
         x = ones * (rank + 1); dist.all_reduce(x, dist.ReduceOp.AVG); assert (x == 2).all()
@@ -75,7 +82,7 @@ def test_every_collective_call():
         future = dist.all_reduce(ones.clone(), async_op=True).get_future(); assert future.wait()[0][0] == 3
         dist.barrier(); dist.monitored_barrier()
     """
-    run(script, 3)
+    run(script, 3, DEVICE=device)
 
 
 def test_small_floats_are_reduced_as_torch_reduces_them():
@@ -127,6 +134,20 @@ def test_sub_groups_and_a_mesh():
     run(script, 4)
 
 
+def test_a_group_that_is_bound_to_a_device():
+    head = HEAD.replace('"mrc"),', '"mrc"), device_id=torch.device("cpu", 0),')
+    script = """
+        assert dist.group.WORLD.bound_device_id == torch.device("cpu", 0)
+        pair = dist.new_group([0, 2])
+        x = torch.tensor([rank])
+        if rank != 1:
+            dist.all_reduce(x, group=pair)
+        assert x == [2, 1, 2][rank]
+        dist.barrier()
+    """
+    ranks.run(script, 3, head=head, tail="dist.destroy_process_group()", OMP_NUM_THREADS="1")
+
+
 TRAINING = """
     data = torch.Generator().manual_seed(rank)
     def batch():
@@ -156,6 +177,62 @@ TRAINING = """
 def test_training_gives_the_losses_of_gloo(wrap):
     script = TRAINING.format(wrap=wrap)
     assert run(script, 2) == run(script, 2, BACKEND="gloo")
+
+
+@pytest.mark.parametrize("how", ["save", "async_save"])
+def test_a_distributed_checkpoint_goes_to_another_number_of_ranks(tmp_path, how):
+    script = """
+        import torch.distributed.checkpoint as dcp
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+        from torch.distributed.fsdp import fully_shard
+
+        def step(model, optimizer):
+            model(torch.full((4, 30), rank + 1.0)).pow(2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        def whole(model, optimizer):
+            options = StateDictOptions(full_state_dict=True)
+            return get_state_dict(model, optimizer, options=options)
+
+        directory, how = os.environ["DIRECTORY"], os.environ["HOW"]
+        torch.manual_seed(size)
+        model = nn.Sequential(nn.Linear(30, 50), nn.Linear(50, 7))
+        fully_shard(model)
+        optimizer = torch.optim.AdamW(model.parameters())
+        step(model, optimizer)
+        parts = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer), strict=True))
+        if how == "load":
+            dcp.load(parts, checkpoint_id=directory)
+            set_state_dict(
+                model, optimizer, model_state_dict=parts["model"], optim_state_dict=parts["optimizer"]
+            )
+        elif how == "save":
+            dcp.save(parts, checkpoint_id=directory)
+        else:
+            saving = dcp.async_save(parts, checkpoint_id=directory, process_group=dist.new_group())
+            x = torch.ones(1000)
+            for _ in range(50):
+                dist.all_reduce(x, dist.ReduceOp.AVG)
+            saving.result()
+        kept = whole(model, optimizer)
+        if rank == 0 and how != "load":
+            torch.save(kept, os.environ["WHOLE"])
+        elif rank == 0:
+            judge = torch.load(os.environ["WHOLE"])
+            for ours, theirs in zip(kept, judge, strict=True):
+                flat, expected = dict(torch.utils._pytree.tree_flatten_with_path(ours)[0]), dict(
+                    torch.utils._pytree.tree_flatten_with_path(theirs)[0])
+                assert flat.keys() == expected.keys()
+                for key, value in flat.items():
+                    same = torch.equal(value, expected[key]) if hasattr(value, "shape") else (
+                        value == expected[key])
+                    assert same, key
+            print("same")
+    """
+    places = {"DIRECTORY": str(tmp_path / "parts"), "WHOLE": str(tmp_path / "whole.pt")}
+    run(script, 2, HOW=how, **places)
+    assert run(script, 3, HOW="load", **places) == ["same\n", "", ""]
 
 
 def test_tensor_parallel_layers():

@@ -83,6 +83,24 @@ def test_lightning_takes_the_backend_by_name():
     assert float(losses[-1]) < float(losses[0]) / 10
 
 
+def test_ray_train_takes_the_backend_by_name(tmp_path):
+    pytest.importorskip("ray")
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "train" / "with_ray.py"],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert set(re.findall(r"rank (\d) over mrc", done.stdout + done.stderr)) == {"0", "1"}
+    found = re.search(r"^loss ([\d.]+)$", done.stdout, re.MULTILINE)
+    assert found is not None, done.stdout
+    assert float(found[1]) < 15  # It begins at 140.
+
+
 def test_the_script_for_nccl_checks_what_it_measures():
     printed = torchrun("collectives.py", "--backend", "gloo", "--most", "65536", directory="nccl")
     rows = re.findall(r"^ *(\w+) +(\d+) bytes +([\d.]+) GB/s  right$", printed, re.MULTILINE)

@@ -197,6 +197,65 @@ def test_a_timeout_that_is_set_later_counts():
     assert out == "after 1 s\n"
 
 
+def test_every_operation_without_the_others_ends_at_its_time_limit():
+    script = """
+        half = datetime.timedelta(seconds=0.5)
+        x, y = torch.ones(4), torch.ones(8)
+        calls = {
+            "all_reduce": lambda g: dist.all_reduce(x, group=g),
+            "large all_reduce": lambda g: dist.all_reduce(torch.ones(1_000_000), group=g),
+            "broadcast to it": lambda g: dist.broadcast(x, 1, group=g),
+            "reduce": lambda g: dist.reduce(x, 0, group=g),
+            "all_gather": lambda g: dist.all_gather_into_tensor(y, x, group=g),
+            "reduce_scatter": lambda g: dist.reduce_scatter_tensor(x, y, group=g),
+            "all_to_all": lambda g: dist.all_to_all_single(y, y.clone(), group=g),
+            "gather": lambda g: dist.gather(x, [x.clone(), x.clone()], group=g),
+            "scatter": lambda g: dist.scatter(x, None, 1, group=g),
+            "barrier": lambda g: dist.barrier(group=g),
+            "recv": lambda g: dist.recv(x, 1, group=g),
+            "recv from any": lambda g: dist.recv(x, group=g),
+            "send": lambda g: dist.send(torch.ones(1_000_000), 1, group=g),
+            "future": lambda g: dist.all_reduce(x, group=g, async_op=True).get_future().wait(),
+            "objects": lambda g: dist.all_gather_object([None, None], {"a": 1}, group=g),
+            "wait": lambda g: dist.all_reduce(x, group=g, async_op=True).wait(half / 2),
+        }
+        groups = {name: dist.new_group(timeout=half) for name in calls}
+        dist.barrier()
+        if rank == 1:
+            signal.pause()
+        for name, call in calls.items():
+            try:
+                call(groups[name])
+            except TimeoutError:
+                print(name)
+            except RuntimeError as error:  # Torch makes one of every error of a future.
+                print(name if "DeadlineError" in str(error) else repr(error))
+        os._exit(0)
+    """
+    processes = start(script, 2)
+    out, err = processes[0].communicate(timeout=200)
+    processes[1].kill()
+    processes[1].communicate()
+    assert out.splitlines() == [
+        line.split('"')[1] for line in script.splitlines() if '": lambda g: ' in line
+    ], err
+
+
+def test_joined_operations_share_the_time_of_a_wait():
+    script = """
+        import time
+        from openmrc.torch.work import Pending
+        class Slow:
+            given = []
+            def wait(self, timeout):
+                self.given.append(timeout)
+                time.sleep(0.01)
+        Pending([Slow() for _ in range(5)], [], None).wait(0.03)
+        print(all(a > b or b == 0 for a, b in zip(Slow.given, Slow.given[1:])), Slow.given[0] <= 0.03)
+    """
+    assert run(script, 1) == ["True True\n"]
+
+
 def test_reductions_and_types_beyond_gloo():
     script = """
         x = torch.full((3,), float(rank + 1))

@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 
 use crate::abort::AbortKind;
 use crate::call::Call;
-use crate::core::Core;
 use crate::driver::Driver;
 use crate::error::{Error, Result};
 use crate::header::Signature;
@@ -18,7 +17,7 @@ use crate::operation::{Operation, Reduction};
 use crate::p2p::Incoming;
 use crate::record::OperationRecord;
 use crate::types::DataType;
-use crate::work::WorkState;
+use crate::work::{Subject, WorkState};
 
 /// How long closing waits for peers to acknowledge what was sent to them.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -40,15 +39,8 @@ pub struct Work {
 }
 
 impl Communicator {
-    /// A waiting thread looks for messages for `spin` before it sleeps.
-    pub(crate) fn start(
-        rank: Rank,
-        ranks: usize,
-        core: Core,
-        spin: Duration,
-        tuning: Tuning,
-    ) -> Result<Communicator> {
-        let driver = Arc::new(Driver::new(core, spin));
+    pub(crate) fn start(rank: Rank, ranks: usize, driver: Driver, tuning: Tuning) -> Result<Communicator> {
+        let driver = Arc::new(driver);
         let theirs = Arc::clone(&driver);
         let thread = std::thread::Builder::new()
             .name("openmrc-collectives".into())
@@ -93,7 +85,7 @@ impl Communicator {
             algorithm: algorithm as u8,
         };
         let reduction = shape.reduces().then_some(Reduction { dtype, op, ranks: self.ranks as u32 });
-        let work = Arc::new(WorkState::new(signature.describe(), timeout));
+        let work = Arc::new(WorkState::new(Subject::Collective(signature), timeout));
         // SAFETY: `check` has compared the lengths with the sizes of the shape, beyond which a program has no spans.
         let mut memory = unsafe { OperationMemory::new(input, output, program.scratch) };
         if let Some(factor) = factor {
@@ -115,8 +107,7 @@ impl Communicator {
     /// [`Error::Invalid`] for a rank that is not another one; [`Error::Closed`].
     pub fn send(&self, to: Rank, tag: u64, data: Lent, dtype: DataType, timeout: Duration) -> Result<Work> {
         self.check_peer(to)?;
-        let name = format!("send of {} bytes to rank {to} with tag {tag}", data.len());
-        let work = Arc::new(WorkState::new(name, timeout));
+        let work = Arc::new(WorkState::new(Subject::Send { bytes: data.len(), to, tag }, timeout));
         self.driver.lock()?.send(to, tag, data, dtype, Arc::clone(&work));
         Ok(self.begun(work))
     }
@@ -134,9 +125,7 @@ impl Communicator {
         timeout: Duration,
     ) -> Result<Work> {
         from.map_or(Ok(()), |from| self.check_peer(from))?;
-        let source = from.map_or("any rank".into(), |from| format!("rank {from}"));
-        let name = format!("recv of {} bytes from {source} with tag {tag}", data.len());
-        let work = Arc::new(WorkState::new(name, timeout));
+        let work = Arc::new(WorkState::new(Subject::Recv { bytes: data.len(), from, tag }, timeout));
         self.driver.lock()?.recv(Incoming { from, tag, data, dtype, work: Arc::clone(&work) });
         Ok(self.begun(work))
     }
@@ -297,8 +286,8 @@ impl Work {
     }
 
     /// What it is, in words.
-    pub fn name(&self) -> &str {
-        &self.state.name
+    pub fn name(&self) -> String {
+        self.state.subject.describe()
     }
 
     /// Since when.

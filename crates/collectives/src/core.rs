@@ -382,19 +382,16 @@ impl Core {
     fn lost_and_needed(&self) -> Option<(Error, Rank)> {
         self.links.iter().flatten().find_map(|link| {
             let reason = link.lost.clone()?;
-            let lost = |operation: &str, missing: String| {
-                let (rank, host) = (link.peer, link.host.clone());
-                Some((
-                    Error::PeerLost { rank, host, reason, operation: operation.into(), missing },
-                    link.peer,
-                ))
+            let lost = |work: &WorkState, missing: String| {
+                let (rank, host, operation) = (link.peer, link.host.clone(), work.subject.describe());
+                Some((Error::PeerLost { rank, host, reason, operation, missing }, link.peer))
             };
             if let Some(operation) = self.operations.queue.iter().find(|o| o.needs(link.peer)) {
-                return lost(&operation.work.name, self.missing());
+                return lost(&operation.work, self.missing());
             }
             let mut works = self.p2p.works();
             let (work, _, what) = works.find(|(_, rank, _)| *rank == Some(link.peer))?;
-            lost(&work.name, format!("{what} was missing"))
+            lost(work, format!("{what} was missing"))
         })
     }
 
@@ -406,7 +403,7 @@ impl Core {
             (work, format!("{what} of {peer} is missing"))
         });
         collective.chain(messages).find(|(work, _)| late(work)).map(|(work, missing)| Error::Timeout {
-            operation: work.name.clone(),
+            operation: work.subject.describe(),
             after: work.timeout,
             missing,
         })
@@ -511,6 +508,7 @@ mod tests {
     use crate::memory::OperationMemory;
     use crate::operation::Reduction;
     use crate::types::{DataType, ReduceOp};
+    use crate::work::Subject;
 
     const RANKS: usize = 2;
 
@@ -564,7 +562,7 @@ mod tests {
             let lent = Lent::new(data.as_mut_ptr().cast(), size_of_val(data), Box::new(()));
             OperationMemory::new(lent, None, program.scratch)
         };
-        let work = Arc::new(WorkState::new("all_reduce".into(), Duration::from_secs(60)));
+        let work = Arc::new(WorkState::new(Subject::Collective(signature), Duration::from_secs(60)));
         let reduction = Some(Reduction { dtype, op, ranks: RANKS as u32 });
         let number = core.next_call();
         core.submit(Operation::new(number, signature, program, reduction, memory, RANKS, work));

@@ -47,13 +47,16 @@ pub struct Driver {
     thread_drives: AtomicBool,
     closed: AtomicBool,
     spin: Duration,
+    /// There are fewer processors than ranks of this host.
+    crowded: bool,
     /// Waiting threads drive the NIC: there are peers on other hosts, and each rank has a processor.
     polls: bool,
 }
 
 impl Driver {
-    /// Drives a communicator. A waiting thread looks for messages for the time `spin` before it sleeps.
-    pub fn new(core: Core, spin: Duration) -> Driver {
+    /// Drives a communicator. A waiting thread looks for messages for the time `spin` before it sleeps, and where it is
+    /// `crowded` lets others run between two looks.
+    pub fn new(core: Core, spin: Duration, crowded: bool) -> Driver {
         let mut fds = vec![core.network.cq.event_fd(), core.home.doorbell_fd()];
         for link in core.links.iter().flatten() {
             if let Medium::Local(local) = &link.medium {
@@ -62,7 +65,7 @@ impl Driver {
         }
         let remote = core.links.iter().flatten().any(|link| !link.is_local());
         Driver {
-            polls: remote && !spin.is_zero(),
+            polls: remote && !spin.is_zero() && !crowded,
             core: Mutex::new(core),
             process: Process::current(),
             sleep: Mutex::new(PollSet::new(fds)),
@@ -75,6 +78,7 @@ impl Driver {
             thread_drives: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             spin,
+            crowded,
         }
     }
 
@@ -178,7 +182,11 @@ impl Driver {
             }
             if now.duration_since(*idle.get_or_insert(now)) < spin {
                 drop(core);
-                std::hint::spin_loop();
+                if self.crowded {
+                    std::thread::yield_now();
+                } else {
+                    std::hint::spin_loop();
+                }
                 continue;
             }
             // The NIC's thread takes over.

@@ -10,6 +10,7 @@ use crate::abort::MAX_RANKS;
 use crate::card::Card;
 use crate::communicator::Communicator;
 use crate::core::Core;
+use crate::driver::Driver;
 use crate::error::{Error, Result};
 use crate::link::{Link, Medium};
 use crate::local::{Home, LocalLink};
@@ -27,6 +28,8 @@ pub struct Options {
     pub keepalive_ms: u32,
     /// How long a waiting thread looks for messages before it sleeps.
     pub spin: Duration,
+    /// There are fewer processors than ranks of this host: a thread that looks for messages lets others run.
+    pub crowded: bool,
     /// Which algorithm for which size.
     pub tuning: Tuning,
 }
@@ -38,6 +41,7 @@ impl Default for Options {
             path_mtu: DEFAULT_PATH_MTU,
             keepalive_ms: 1000,
             spin: Duration::from_micros(30),
+            crowded: false,
             tuning: Tuning::default(),
         }
     }
@@ -138,7 +142,8 @@ impl Rendezvous {
             };
             self.core.add_link(Link::new(&card, medium));
         }
-        let Options { spin, tuning, .. } = self.options;
-        Communicator::start(self.rank, self.ranks, self.core, spin, tuning)
+        let Options { spin, crowded, tuning, .. } = self.options;
+        let driver = Driver::new(self.core, spin, crowded);
+        Communicator::start(self.rank, self.ranks, driver, tuning)
     }
 }

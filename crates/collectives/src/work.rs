@@ -9,11 +9,42 @@ use openmrc_sockets::EventFd;
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
+use crate::header::Signature;
+
+/// What an operation is. It is put into words only when somebody asks.
+#[derive(Clone, Copy)]
+pub enum Subject {
+    Collective(Signature),
+    Send {
+        bytes: usize,
+        to: Rank,
+        tag: u64,
+    },
+    /// `None`: from any rank.
+    Recv {
+        bytes: usize,
+        from: Option<Rank>,
+        tag: u64,
+    },
+}
+
+impl Subject {
+    /// In words.
+    pub fn describe(&self) -> String {
+        match *self {
+            Subject::Collective(signature) => signature.describe(),
+            Subject::Send { bytes, to, tag } => format!("send of {bytes} bytes to rank {to} with tag {tag}"),
+            Subject::Recv { bytes, from, tag } => {
+                let source = from.map_or("any rank".into(), |from| format!("rank {from}"));
+                format!("recv of {bytes} bytes from {source} with tag {tag}")
+            }
+        }
+    }
+}
 
 /// What an operation and its handle share.
 pub struct WorkState {
-    /// What it is, for errors.
-    pub name: String,
+    pub subject: Subject,
     pub begun: Instant,
     pub timeout: Duration,
     done: AtomicBool,
@@ -24,9 +55,9 @@ pub struct WorkState {
 }
 
 impl WorkState {
-    pub fn new(name: String, timeout: Duration) -> WorkState {
+    pub fn new(subject: Subject, timeout: Duration) -> WorkState {
         WorkState {
-            name,
+            subject,
             begun: Instant::now(),
             timeout,
             done: AtomicBool::new(false),

@@ -86,6 +86,7 @@ impl CollectiveRendezvous {
         path_mtu: u16,
         keepalive_ms: u32,
         spin_us: f64,
+        crowded: bool,
         tuning: &Bound<'_, PyDict>,
     ) -> PyResult<Self> {
         let options = Options {
@@ -93,6 +94,7 @@ impl CollectiveRendezvous {
             path_mtu,
             keepalive_ms,
             spin: span(spin_us * 1e-6)?,
+            crowded,
             tuning: read_tuning(tuning)?,
         };
         let made = py.detach(|| Rendezvous::new(&context.context, rank, ranks, host, options));
@@ -335,7 +337,7 @@ impl CollectiveWork {
 #[pymethods]
 impl CollectiveWork {
     #[getter]
-    fn name(&self) -> &str {
+    fn name(&self) -> String {
         self.work.name()
     }
 

@@ -110,7 +110,7 @@ impl Holds {
     fn keep_owners(&mut self, object: &Bound<'_, PyAny>, refused: fn(String) -> PyErr) -> PyResult<()> {
         let py = object.py();
         let mut owner = object.clone();
-        loop {
+        while !owner.is_none() {
             owner = if ARRAY.is_class_of(&owner) {
                 self.objects.push(PyWeakrefReference::new(&owner)?.into_any().unbind());
                 owner.getattr(intern!(py, "base"))?
@@ -132,6 +132,7 @@ impl Holds {
                 return Ok(());
             }
         }
+        Ok(())
     }
 
     /// Releases the memory.
@@ -161,9 +162,14 @@ impl Class {
         known().or_else(|| self.find(py)).is_some_and(|class| object.is_instance(&class).unwrap_or(false))
     }
 
+    /// Called for every operation as long as the module is not imported.
     fn find<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
-        let modules = py.import(intern!(py, "sys")).ok()?.getattr(intern!(py, "modules")).ok()?;
-        let class = modules.cast::<PyDict>().ok()?.get_item(self.module).ok()??.getattr(self.name).ok()?;
+        static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+        let modules = MODULES.get_or_try_init(py, || {
+            let modules = py.import("sys")?.getattr("modules")?;
+            PyResult::Ok(modules.cast_into::<PyDict>()?.unbind())
+        });
+        let class = modules.ok()?.bind(py).get_item(self.module).ok()??.getattr(self.name).ok()?;
         // Another thread may have been first.
         let _ = self.found.set(py, class.clone().unbind());
         Some(class)

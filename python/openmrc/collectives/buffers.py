@@ -102,24 +102,20 @@ _TENSOR_TYPES: dict[Any, tuple[str, str, int]] = {}
 
 
 def _array(value: Any, what: str, writable: bool) -> Buffer:
+    # Called for every operation, also small ones: NumPy makes the name of a type, and `ctypes` of an array,
+    # anew each time, and each takes longer than all the rest.
     dtype: Any = getattr(value, "dtype", None)
-    name = getattr(dtype, "name", None)
-    if isinstance(name, str) and hasattr(value, "ctypes"):
-        if dtype.hasobject:
-            raise ArgumentError(f"{what} has elements of type {name}, which are Python objects")
-        if dtype.byteorder not in "=|<" or (dtype.byteorder == "<" and not _little_endian()):
-            raise ArgumentError(f"{what} has the byte order of another machine")
-        if writable and not value.flags.writeable:
+    if dtype is not None and hasattr(type(value), "ctypes"):
+        types = _ARRAY_TYPES.get(dtype)
+        if types is None:
+            types = _ARRAY_TYPES[dtype] = _types_of_array(dtype, what)
+        name, carrier, width = types
+        flags = value.flags
+        if writable and not flags.writeable:
             raise ArgumentError(f"{what} is read-only")
-        copy = value if value.flags.c_contiguous else value.copy("C")
-
-        def copy_back() -> None:
-            value[...] = copy
-
-        name, carrier, width = _types(name, dtype.itemsize)
-        owner = copy if name in _NATIVE else _bytes(copy)
-        back = copy_back if writable and copy is not value else None
-        return Buffer(owner, value.size, name, carrier, width, back)
+        if flags.c_contiguous:
+            return Buffer(value if name in _NATIVE else _bytes(value), value.size, name, carrier, width)
+        return _scattered(value, types, writable)
     try:
         view = memoryview(value)
     except TypeError as error:
@@ -134,6 +130,29 @@ def _array(value: Any, what: str, writable: bool) -> Buffer:
     if not name:
         raise ArgumentError(f"{what} has elements of format {view.format!r}, which cannot be sent")
     return Buffer(view, view.nbytes // SIZES[name], name, name)
+
+
+def _scattered(array: Any, types: tuple[str, str, int], writable: bool) -> Buffer:
+    """A copy of an array that is not in one piece."""
+    copy = array.copy("C")
+
+    def copy_back() -> None:
+        array[...] = copy
+
+    owner = copy if types[0] in _NATIVE else _bytes(copy)
+    return Buffer(owner, array.size, *types, copy_back if writable else None)
+
+
+_ARRAY_TYPES: dict[Any, tuple[str, str, int]] = {}
+"""Name, carrier and width of the types of arrays that were seen."""
+
+
+def _types_of_array(dtype: Any, what: str) -> tuple[str, str, int]:
+    if dtype.hasobject:
+        raise ArgumentError(f"{what} has elements of type {dtype.name}, which are Python objects")
+    if dtype.byteorder not in "=|<" or (dtype.byteorder == "<" and not _little_endian()):
+        raise ArgumentError(f"{what} has the byte order of another machine")
+    return _types(dtype.name, dtype.itemsize)
 
 
 def _types(name: str, size: int) -> tuple[str, str, int]:

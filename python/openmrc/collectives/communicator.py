@@ -25,7 +25,7 @@ from openmrc.collectives.rendezvous import (
     tuned_of_environment,
 )
 from openmrc.collectives.store import Store, TcpStore
-from openmrc.collectives.work import CallOptions, MessageOptions, ReduceOptions, Work
+from openmrc.collectives.work import SLICE, CallOptions, MessageOptions, ReduceOptions, Work
 from openmrc.control import Token
 from openmrc.errors import ArgumentError
 from openmrc.planes import Planes
@@ -526,7 +526,8 @@ class Communicator(Closable):
     def _begun(
         self, core: "_core.CollectiveWork", async_op: bool, finish: Callable[[], None] | None = None
     ) -> Work | None:
-        if core.done and not async_op:
+        # Most operations are short: a work is made for those that are not.
+        if not async_op and core.wait(SLICE):
             core.check()
             if finish is not None:
                 finish()

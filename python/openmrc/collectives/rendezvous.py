@@ -40,8 +40,8 @@ class Tuned:
     keepalive: float = _DEFAULTS["keepalive_ms"] * 1e-3
     """Seconds of silence after which a rank of another host is probed."""
     spin: float | None = None
-    """Seconds for which a waiting thread looks for messages before it sleeps. Default 30 us where each rank
-    of this host has a processor of its own, else 0."""
+    """Seconds for which a waiting thread looks for messages before it sleeps, default 30 us. Where the ranks
+    of this host have fewer processors than they are, it lets others run between two looks."""
     algorithms: Mapping[str, int] | None = None
     """Sizes at which the algorithm changes, bytes: ``direct``, ``halving``, ``tree``; ``direct_ranks``. Those
     of rank 0 count. Default: what ``openmrc tune`` has measured on its machine, if it was run there."""
@@ -109,13 +109,10 @@ def host_key() -> str:
     return f"{boot}/{Path('/proc/self/ns/net').readlink()}"
 
 
-def default_spin(places: Sequence[Mapping[str, Any]], rank: int) -> float:
-    """Seconds for which a waiting rank looks for messages before it sleeps.
-
-    None if the ranks of its host have fewer processors than they are. A rank may be bound to one of them.
-    """
+def is_crowded(places: Sequence[Mapping[str, Any]], rank: int) -> bool:
+    """Whether the ranks of its host have fewer processors than they are. A rank may be bound to one."""
     here = [place["cpus"] for place in places if place["host"] == places[rank]["host"]]
-    return SPIN if len(here) <= len(set().union(*here)) else 0.0
+    return len(here) > len(set().union(*here))
 
 
 def default_path_mtu(addresses: Sequence[SocketAddress]) -> int:
@@ -228,7 +225,7 @@ def _meet(
         for other, remote in enumerate(addresses):
             if hosts[other] != hosts[rank]:
                 mtu = min(mtu, planes.path_mtu(context.addresses, remote, mtu))
-        spin = default_spin(places, rank) if tuned.spin is None else tuned.spin
+        spin = SPIN if tuned.spin is None else tuned.spin
         rendezvous = _core.CollectiveRendezvous(
             context._core,
             rank,
@@ -238,6 +235,7 @@ def _meet(
             mtu,
             round(tuned.keepalive * 1000),
             spin * 1e6,
+            is_crowded(places, rank),
             _borders(places[0]["tuning"], size, one_host=len(set(hosts)) == 1),
         )
         exchange.put("cards", _pack([rendezvous.card(peer) for peer in range(size)]))

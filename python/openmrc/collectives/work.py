@@ -13,7 +13,7 @@ from openmrc.errors import DeadlineError, Error
 
 SLOW_AFTER = 10.0
 """Seconds after which a waiting rank says what it waits for."""
-_SLICE = 0.1
+SLICE = 0.1
 """Longest wait in one piece, seconds: signals are handled between."""
 
 _log = logging.getLogger("openmrc.collectives")
@@ -85,14 +85,14 @@ class Work:
             RankLostError: if a rank has ended or cannot be reached.
             AbortedError: if the communicator was aborted.
         """
-        # The first slice without a look at the clock: most operations are short.
-        if timeout is None and self._core.wait(_SLICE):
+        # The first slice without a look at the clock.
+        if timeout is None and self._core.wait(SLICE):
             self._check()
             return
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         while True:
             left = deadline - time.monotonic()
-            if self._core.wait(min(max(left, 0.0), _SLICE)):
+            if self._core.wait(min(max(left, 0.0), SLICE)):
                 break
             if left <= 0:
                 raise DeadlineError(f"{self._core.name} has not ended within {timeout:g} s and goes on")

@@ -17,9 +17,10 @@ from openmrc.collectives import Work as CollectiveWork
 from openmrc.collectives.lifelines import Lifelines
 from openmrc.collectives.rendezvous import own_address
 from openmrc.control import Token
-from openmrc.errors import ConnectError, DeadlineError, Error, UnsupportedError
+from openmrc.errors import AbortedError, ClosedError, ConnectError, DeadlineError, Error, UnsupportedError
 from openmrc.torch.errors import as_torch_raises, of_torch
 from openmrc.torch.sparse import sum_sparse
+from openmrc.torch.staging import Staged, Turns, copy_back, mark, room
 from openmrc.torch.tensors import Target, doubled, one, ready, real, rows
 from openmrc.torch.unasked import Answered, install
 from openmrc.torch.work import MrcWork, Pending, Waiter, profiled, seconds_of
@@ -186,6 +187,7 @@ class MrcBackend(_Backend):
         """The communicator, for its counters, records and device."""
         if not self.alone and device is None:
             _set_device_of_job(self.communicator.device)
+        self._turns = Turns()
         self._waiter = Waiter()
         self._calls = 0
         install()
@@ -254,11 +256,21 @@ class MrcBackend(_Backend):
             )
         )
 
+    # With `device_id=` torch asks for connections at once, and tells ranks outside of a new group of it.
+
+    def eager_connect_single_device(self, device: torch.device) -> None:
+        pass  # All ranks of a group are connected when it is made.
+
+    def perform_nocolor_split(self, device: torch.device) -> None:
+        pass  # The members connect among themselves.
+
     def abort(self) -> None:
         self.communicator.abort("abort was called")
+        self._turns.close(AbortedError("abort was called"))
 
     def shutdown(self) -> None:
         _open.discard(self)
+        self._turns.close(ClosedError("the process group was closed before the operation had begun"))
         self._waiter.close()
         self.communicator.close()
 
@@ -270,11 +282,10 @@ class MrcBackend(_Backend):
             how = self._how(opts, reduce=True)
             if "op" in how or "factor" in how:
                 raise UnsupportedError("the backend mrc reduces sparse tensors by their sum only")
+            self._turns.settle(how["timeout"])
             sum_sparse(self.communicator, tensor, how["timeout"])
             return self._begun([], [tensor], [])
-        return self._in_place(
-            tensor, opts, lambda data, how: self.communicator.all_reduce(data, **how), reduce=True
-        )
+        return self._in_place(tensor, self.communicator.all_reduce, **self._how(opts, reduce=True))
 
     def allreduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> Any:
         return self._work(self._allreduce(tensors, opts))
@@ -284,25 +295,17 @@ class MrcBackend(_Backend):
 
     def broadcast(self, tensors: Sequence[torch.Tensor], opts: Any) -> Any:
         [tensor] = one(tensors)
-        root = opts.rootRank
-
-        def call(data: torch.Tensor, how: dict[str, Any]) -> Any:
-            return self.communicator.broadcast(data, root, **how)
-
-        return self._work(self._in_place(tensor, opts, call))
+        how = self._how(opts)
+        return self._work(self._in_place(tensor, self.communicator.broadcast, opts.rootRank, **how))
 
     def reduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> Any:
         [tensor] = one(tensors)
-        root = opts.rootRank
-
-        def call(data: torch.Tensor, how: dict[str, Any]) -> Any:
-            return self.communicator.reduce(data, None, root, **how)
-
-        return self._work(self._in_place(tensor, opts, call, reduce=True))
+        how = self._how(opts, reduce=True)
+        return self._work(self._in_place(tensor, self.communicator.reduce, None, opts.rootRank, **how))
 
     def _gather_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> "Pending":
         source, target = ready(input), Target(output)
-        work = self.communicator.all_gather(source, target.data, **self._how(opts))
+        work = self._issue(output, self.communicator.all_gather, source, target.data, **self._how(opts))
         return self._begun([work], [output], [source, target.data], target.copy_back)
 
     def _allgather_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Any:
@@ -318,16 +321,16 @@ class MrcBackend(_Backend):
         [parts] = one(outputs)
         source = ready(input)
         counts = [part.numel() for part in parts]
-        whole = torch.empty(sum(counts), dtype=input.dtype)
-        work = self.communicator.all_gather(
-            source, real(whole), counts=doubled(counts, input), **self._how(opts)
+        whole = room(sum(counts), input)
+        work = self._issue(
+            input,
+            self.communicator.all_gather,
+            source,
+            real(whole),
+            counts=doubled(counts, input),
+            **self._how(opts),
         )
-
-        def finish() -> None:
-            for part, piece in zip(parts, whole.split(counts), strict=True):
-                part.copy_(piece.view(part.shape))
-
-        return self._begun([work], list(parts), [source, whole], finish)
+        return self._begun([work], list(parts), [source, whole], _divided(whole, parts))
 
     def allgather(
         self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any
@@ -358,7 +361,7 @@ class MrcBackend(_Backend):
     def _scatter_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> "Pending":
         source, target = ready(input), Target(output)
         how = self._how(opts, reduce=True)
-        work = self.communicator.reduce_scatter(source, target.data, **how)
+        work = self._issue(output, self.communicator.reduce_scatter, source, target.data, **how)
         return self._begun([work], [output], [source, target.data], target.copy_back)
 
     def _reduce_scatter_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Any:
@@ -373,10 +376,10 @@ class MrcBackend(_Backend):
         [output] = one(outputs)
         [parts] = one(inputs)
         counts = doubled([part.numel() for part in parts], output)
-        whole = real(torch.cat([part.reshape(-1) for part in parts]))
+        whole = _end_to_end(parts)
         target = Target(output)
         how = self._how(opts, reduce=True)
-        work = self.communicator.reduce_scatter(whole, target.data, counts=counts, **how)
+        work = self._issue(output, self.communicator.reduce_scatter, whole, target.data, counts=counts, **how)
         return self._work(self._begun([work], [output], [whole, target.data], target.copy_back))
 
     def reduce_scatter_single_coalesced(
@@ -401,7 +404,9 @@ class MrcBackend(_Backend):
         source, target = ready(input), Target(output)
         if source.data_ptr() == target.data.data_ptr():
             source = source.clone()
-        work = self.communicator.all_to_all(
+        work = self._issue(
+            output,
+            self.communicator.all_to_all,
             source,
             target.data,
             send_counts=rows(input, input_split_sizes, self.size()),
@@ -421,22 +426,20 @@ class MrcBackend(_Backend):
         return self.alltoall_base(output, input, output_split_sizes, input_split_sizes, opts)
 
     def alltoall(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any) -> Any:
-        whole = real(torch.cat([each.reshape(-1) for each in inputs]))
+        whole = _end_to_end(inputs)
         counts = [each.numel() for each in outputs]
-        room = torch.empty(sum(counts), dtype=outputs[0].dtype)
-        work = self.communicator.all_to_all(
+        arriving = room(sum(counts), outputs[0])
+        work = self._issue(
+            inputs[0],
+            self.communicator.all_to_all,
             whole,
-            real(room),
+            real(arriving),
             send_counts=doubled([each.numel() for each in inputs], inputs[0]),
             recv_counts=doubled(counts, outputs[0]),
             **self._how(opts),
         )
-
-        def finish() -> None:
-            for part, piece in zip(outputs, room.split(counts), strict=True):
-                part.copy_(piece.view(part.shape))
-
-        return self._work(self._begun([work], list(outputs), [whole, room], finish))
+        finish = _divided(arriving, outputs)
+        return self._work(self._begun([work], list(outputs), [whole, arriving], finish))
 
     def gather(
         self, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], opts: Any
@@ -444,22 +447,21 @@ class MrcBackend(_Backend):
         [input] = one(inputs)
         source = ready(input)
         if self.rank() != opts.rootRank:
-            work = self.communicator.gather(source, None, opts.rootRank, **self._how(opts))
+            work = self._issue(
+                input, self.communicator.gather, source, None, opts.rootRank, **self._how(opts)
+            )
             return self._work(self._begun([work], [], [source]))
         [parts] = one(outputs)
-        whole = torch.empty(input.numel() * self.size(), dtype=input.dtype)
-        work = self.communicator.gather(source, real(whole), opts.rootRank, **self._how(opts))
-
-        def finish() -> None:
-            for part, piece in zip(parts, whole.chunk(self.size()), strict=True):
-                part.copy_(piece.view(part.shape))
-
-        return self._work(self._begun([work], list(parts), [source, whole], finish))
+        whole = room(input.numel() * self.size(), input)
+        work = self._issue(
+            input, self.communicator.gather, source, real(whole), opts.rootRank, **self._how(opts)
+        )
+        return self._work(self._begun([work], list(parts), [source, whole], _divided(whole, parts)))
 
     def gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Any:
         source, target = ready(input), Target(output)
         out = target.data if self.rank() == opts.rootRank else None
-        work = self.communicator.gather(source, out, opts.rootRank, **self._how(opts))
+        work = self._issue(input, self.communicator.gather, source, out, opts.rootRank, **self._how(opts))
         return self._work(self._begun([work], [output], [source, target.data], target.copy_back))
 
     def gather_into_tensor(self, output: torch.Tensor, input: torch.Tensor, opts: Any) -> Any:
@@ -473,20 +475,22 @@ class MrcBackend(_Backend):
         whole = None
         if self.rank() == opts.rootRank:
             [parts] = one(inputs)
-            whole = real(torch.cat([part.reshape(-1) for part in parts]))
-        work = self.communicator.scatter(target.data, whole, opts.rootRank, **self._how(opts))
+            whole = _end_to_end(parts)
+        work = self._issue(
+            output, self.communicator.scatter, target.data, whole, opts.rootRank, **self._how(opts)
+        )
         return self._work(self._begun([work], [output], [whole, target.data], target.copy_back))
 
     def barrier(self, opts: Any) -> Any:
-        return self._work(self._begun([self.communicator.barrier(**self._how(opts))], [], []))
+        return self._work(
+            self._begun([self._issue(None, self.communicator.barrier, **self._how(opts))], [], [])
+        )
 
     def send(self, tensors: Sequence[torch.Tensor], dst: int, tag: int) -> Any:
         [tensor] = one(tensors)
         data = ready(tensor)
-        return self._work(
-            self._begun([self.communicator.send(data, dst, tag=tag, async_op=True)], [tensor], [data]),
-            collective=False,
-        )
+        work = self._issue(tensor, self.communicator.send, data, dst, tag=tag, async_op=True)
+        return self._work(self._begun([work], [tensor], [data]), collective=False)
 
     def recv(self, tensors: Sequence[torch.Tensor], src: int, tag: int) -> Any:
         return self._work(self._receive(tensors, src, tag), collective=False)
@@ -550,22 +554,33 @@ class MrcBackend(_Backend):
                 how["op"] = _reduction(op)
         return how
 
+    def _issue(
+        self,
+        tensor: torch.Tensor | None,
+        call: Callable[..., CollectiveWork | None],
+        *arguments: Any,
+        **how: Any,
+    ) -> "CollectiveWork | Staged | None":
+        """Begins an operation, once what it reads of the tensor's accelerator is in main memory."""
+        timeout = how.pop("timeout", self.communicator.timeout)
+        copied = None if tensor is None or tensor.is_cpu else mark(tensor.device)
+        return self._turns.begin(copied, lambda left: call(*arguments, timeout=left, **how), timeout)
+
     def _in_place(
         self,
         tensor: torch.Tensor,
-        opts: Any,
-        call: Callable[[torch.Tensor, dict[str, Any]], CollectiveWork | None],
-        *,
-        reduce: bool = False,
+        call: Callable[..., CollectiveWork | None],
+        *arguments: Any,
+        **how: Any,
     ) -> "Pending":
         target = Target(tensor, keep=True)
-        work = call(target.data, self._how(opts, reduce=reduce))
+        work = self._issue(tensor, call, target.data, *arguments, **how)
         return self._begun([work], [tensor], [target.data], target.finish)
 
     def _receive(self, tensors: Sequence[torch.Tensor], source: int | None, tag: int) -> "Pending":
         [tensor] = one(tensors)
         target = Target(tensor)
-        work = self.communicator.recv(target.data, source, tag=tag, async_op=True)
+        work = self._issue(tensor, self.communicator.recv, target.data, source, tag=tag, async_op=True)
         return self._begun([work], [tensor], [target.data], target.copy_back)
 
     def _joined(self, pendings: "list[Pending]") -> "MrcWork":
@@ -583,7 +598,7 @@ class MrcBackend(_Backend):
 
     def _begun(
         self,
-        works: "list[CollectiveWork | None]",
+        works: "list[CollectiveWork | Staged | None]",
         tensors: list[torch.Tensor],
         keep: list[Any],
         finish: Callable[[], Any] | None = None,
@@ -593,6 +608,21 @@ class MrcBackend(_Backend):
 
 for _method, _name in _PROFILED.items():
     setattr(MrcBackend, _method, as_torch_raises(profiled(_name, getattr(MrcBackend, _method))))
+
+
+def _end_to_end(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The parts as one input, one behind the other."""
+    return ready(torch.cat([part.reshape(-1) for part in parts]))
+
+
+def _divided(whole: torch.Tensor, parts: Sequence[torch.Tensor]) -> Callable[[], None]:
+    """Copies what has arrived to the tensors that it is for."""
+
+    def finish() -> None:
+        for part, piece in zip(parts, whole.split([part.numel() for part in parts]), strict=True):
+            copy_back(part, piece.view(part.shape))
+
+    return finish
 
 
 def _reduction(op: Any) -> str:

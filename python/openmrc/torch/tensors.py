@@ -1,4 +1,4 @@
-"""Tensors of a call as memory that a communicator takes: contiguous, real, in main memory."""
+"""Tensors of a call as what a communicator takes: contiguous, real, in main memory."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -6,23 +6,26 @@ from typing import Any
 import torch
 
 from openmrc.errors import ArgumentError, UnsupportedError
+from openmrc.torch.staging import copy_back, in_main_memory, is_accelerator, room
 
 
 class Target:
-    """Where results go: the tensor itself, or, if it is not contiguous, a copy that is copied back."""
+    """Where results go: the tensor itself, or a copy of it in main memory that is copied back.
+
+    Args:
+        tensor: What the operation writes.
+        keep: Whether it reads it too.
+    """
 
     def __init__(self, tensor: torch.Tensor, *, keep: bool = False) -> None:
         check(tensor)
         self._tensor = tensor
         self._copy: torch.Tensor | None = None
-        if tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_complex():
-            self.data = tensor
+        if tensor.is_cpu and tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
+            self.data = real(tensor.detach()) if tensor.is_complex() else tensor
             return
-        if not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
-            self._copy = tensor.contiguous() if keep else torch.empty(tensor.shape, dtype=tensor.dtype)
-            if keep and self._copy.data_ptr() == tensor.data_ptr():
-                self._copy = tensor.clone()
-        self.data = real((tensor if self._copy is None else self._copy).detach())
+        self._copy = in_main_memory(plain(tensor)) if keep else room(tensor.shape, tensor)
+        self.data = real(self._copy)
 
     @property
     def finish(self) -> Callable[[], None] | None:
@@ -32,8 +35,7 @@ class Target:
     def copy_back(self) -> None:
         """Copies the results where they belong."""
         if self._copy is not None:
-            with torch.no_grad():
-                self._tensor.copy_(self._copy)
+            copy_back(self._tensor, self._copy)
 
 
 def one(values: Sequence[Any]) -> Sequence[Any]:
@@ -44,19 +46,25 @@ def one(values: Sequence[Any]) -> Sequence[Any]:
 
 
 def check(tensor: torch.Tensor) -> None:
-    """Refuses tensors that are sparse or not in main memory."""
-    if not tensor.is_cpu:
+    """Refuses tensors that are sparse or that have no memory."""
+    if not tensor.is_cpu and not is_accelerator(tensor.device):
         raise ArgumentError(
-            f"a tensor is on device {tensor.device}: the backend mrc carries tensors in main memory"
+            f"a tensor is on device {tensor.device}: the backend mrc carries tensors in main memory and on"
+            " accelerators"
         )
     if tensor.is_sparse:
         raise UnsupportedError("the backend mrc has no operations on sparse tensors")
 
 
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor without gradient, contiguous, with its numbers as they are."""
+    return tensor.detach().resolve_conj().resolve_neg().contiguous()
+
+
 def ready(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor as an input: contiguous and real."""
+    """The tensor as an input: contiguous and real, in main memory."""
     check(tensor)
-    return real(tensor.detach().resolve_conj().resolve_neg().contiguous())
+    return real(in_main_memory(plain(tensor)))
 
 
 def real(tensor: torch.Tensor) -> torch.Tensor:

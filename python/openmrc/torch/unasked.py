@@ -93,7 +93,7 @@ def _replace_builtin_hooks() -> None:
     def register(self: DistributedDataParallel, comm_hook_type: Any) -> None:
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 
-        backend = self.process_group._get_backend(torch.device("cpu"))
+        backend = self.process_group._get_backend(torch.device(self.device_type))
         if backend.name() == "mrc" and comm_hook_type == dist.BuiltinCommHookType.FP16_COMPRESS:
             self.register_comm_hook(self.process_group, fp16_compress_hook)
         else:

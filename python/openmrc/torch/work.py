@@ -4,6 +4,7 @@ import contextlib
 import datetime
 import functools
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.futures import Future
 from openmrc.collectives import Work as CollectiveWork
 from openmrc.errors import Error, UnsupportedError
 from openmrc.torch.errors import as_torch_raises, of_torch
+from openmrc.torch.staging import Staged, devices_of, mark, wait_here
 
 try:
     from torch._C._distributed_c10d import Work as _Work
@@ -93,11 +95,11 @@ _finishing = threading.RLock()
 class Pending:
     """Operations under way that end together."""
 
-    __slots__ = ("_finish", "_keep", "tensors", "works")
+    __slots__ = ("_copied", "_finish", "_keep", "tensors", "works")
 
     def __init__(
         self,
-        works: list[CollectiveWork],
+        works: "list[CollectiveWork | Staged]",
         tensors: list[torch.Tensor],
         finish: Callable[[], Any] | None,
         keep: Sequence[Any] = (),
@@ -106,6 +108,7 @@ class Pending:
         self.tensors = tensors
         self._finish = finish
         self._keep = keep
+        self._copied: list[torch.Event] = []
 
     @property
     def done(self) -> bool:
@@ -121,10 +124,15 @@ class Pending:
 
     @as_torch_raises
     def wait(self, timeout: float | None = None) -> None:
-        """Waits until all have ended, and raises the error of one that has failed."""
+        """Waits until all have ended, and raises the error of one that has failed.
+
+        The current streams of accelerators wait until the results have been copied; the caller does not.
+        """
+        called = time.monotonic()
         for work in self.works:
-            work.wait(timeout)
+            work.wait(None if timeout is None else max(called + timeout - time.monotonic(), 0.0))
         self.finish()
+        wait_here(self._copied)
 
     def finish(self) -> None:
         """Copies results where they belong, once, after all has ended."""
@@ -132,6 +140,7 @@ class Pending:
             finish, self._finish = self._finish, None
             if finish is not None:
                 finish()
+                self._copied = [mark(device) for device in devices_of(self.tensors)]
             self._keep = ()
 
 
@@ -156,7 +165,8 @@ class Waiter:
         DDP's reducer does not survive a future with an exception. One that completes, and a callback behind
         it that raises, reaches the user as the exception.
         """
-        base: Future[Any] = Future()
+        # On accelerators callbacks have streams of their own, and the future lets others wait for them.
+        base: Future[Any] = Future(devices=devices_of(pending.tensors))
 
         def result(_: Any) -> list[torch.Tensor]:
             pending.wait()

@@ -151,6 +151,7 @@ struct Flags(u8);
 impl Flags {
     const OWED: u8 = 0x80;
     const TRIMMED: u8 = 0x40;
+    const ACKS: u8 = 0x3f;
 
     fn is_owed(self) -> bool {
         self.0 & Self::OWED != 0
@@ -168,7 +169,7 @@ impl Flags {
     }
 
     fn acks(self) -> u8 {
-        self.0 & !(Self::OWED | Self::TRIMMED)
+        self.0 & Self::ACKS
     }
 
     /// There are [`ACKS_ALONE`] at most.
@@ -187,7 +188,11 @@ impl Flags {
     }
 
     fn set_trimmed(&mut self, on: bool) {
-        self.0 = self.0 & !Self::TRIMMED | if on { Self::TRIMMED } else { 0 };
+        if on {
+            self.0 |= Self::TRIMMED;
+        } else {
+            self.0 &= !Self::TRIMMED;
+        }
     }
 }
 

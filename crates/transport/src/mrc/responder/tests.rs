@@ -30,3 +30,26 @@ fn every_packet_has_the_length_that_its_place_in_a_message_of_this_length_demand
         assert_eq!(fits(Position::Last), rest, "{len} of {dma_len}");
     }
 }
+
+#[test]
+fn what_is_owed_what_is_trimmed_and_how_many_acks_were_sent_do_not_touch_each_other() {
+    let mut flags = Flags::default();
+    assert_eq!((flags.is_owed(), flags.is_trimmed(), flags.acks()), (false, false, 0));
+    for sent in 1..=ACKS_ALONE {
+        flags.owe();
+        flags.set_trimmed(true);
+        flags.set_trimmed(true);
+        flags.owe();
+        flags.count_ack();
+        assert_eq!((flags.is_owed(), flags.is_trimmed(), flags.acks()), (true, true, sent));
+        assert!(flags.take_owed() && !flags.take_owed());
+        assert_eq!((flags.is_owed(), flags.is_trimmed(), flags.acks()), (false, true, sent));
+    }
+    flags.owe();
+    flags.reported();
+    assert_eq!((flags.is_owed(), flags.is_trimmed(), flags.acks()), (false, true, 0));
+    flags.set_trimmed(false);
+    flags.set_trimmed(false);
+    flags.count_ack();
+    assert_eq!((flags.is_owed(), flags.is_trimmed(), flags.acks()), (false, false, 1));
+}
