@@ -217,14 +217,18 @@ def copied(source: Path, package: str) -> Iterator[Path]:
         yield folder
 
 
-def recorded(source: Path, arguments: list[str], log: Path) -> list[Test]:
-    """The tests that pass."""
+def recorded(source: Path, options: argparse.Namespace, log: Path) -> list[Test]:
+    """The tests that pass, as last written down in `--recorded`, or now if that is old."""
     file = log.with_name("reached")
-    child = start(lambda: pytest.main([*PYTEST, *arguments], plugins=[Recorder(source, file)]), log)
-    _, status = os.waitpid(child, 0)
-    end(child)
-    if status or not file.exists():
-        raise SystemExit(f"error: the tests do not run without a fault\n{log.read_text()[-3000:]}")
+    if options.recorded is not None and is_newest(options.recorded, [options.source, *options.tests]):
+        file = options.recorded
+    else:
+        began = time.time()
+        record(source, options.tests, log, file)
+        if options.recorded is not None:
+            shutil.copyfile(file, options.recorded)
+            # What was changed meanwhile is newer.
+            os.utime(options.recorded, (began, began))
     tests = collections.defaultdict[str, dict[str, Any]](dict)
     for line in file.read_text(encoding="utf-8").splitlines():
         name, part, told = json.loads(line)
@@ -234,6 +238,29 @@ def recorded(source: Path, arguments: list[str], log: Path) -> list[Test]:
         for name, told in tests.items()
         if len(told) == 2
     ]
+
+
+def is_newest(file: Path, others: list[Path | str]) -> bool:
+    """Whether the file is there, and is newer than all Python and TOML files of the others."""
+    if not file.exists():
+        return False
+    written = file.stat().st_mtime
+    files = [
+        path
+        for folder in (Path(str(other).partition("::")[0]) for other in others)
+        for path in ([folder] if folder.is_file() else folder.rglob("*"))
+        if path.suffix in {".py", ".toml"}
+    ]
+    return all(path.stat().st_mtime < written for path in files)
+
+
+def record(source: Path, arguments: list[str], log: Path, file: Path) -> None:
+    """Writes down in `file` which tests pass, what they reach and how long they take."""
+    child = start(lambda: pytest.main([*PYTEST, *arguments], plugins=[Recorder(source, file)]), log)
+    _, status = os.waitpid(child, 0)
+    end(child)
+    if status or not file.exists():
+        raise SystemExit(f"error: the tests do not run without a fault\n{log.read_text()[-3000:]}")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -251,6 +278,12 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument(
         "--least", type=float, default=1.0, metavar="SHARE", help="to be noticed, for status 0 (%(default)s)"
+    )
+    parser.add_argument(
+        "--recorded",
+        type=Path,
+        metavar="FILE",
+        help="keeps which tests reach what; read where it is newer than sources and tests, else written",
     )
     options = parser.parse_args(arguments)
     if options.sample is not None and options.sample < 1:
@@ -292,7 +325,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def hunt(faults: list[Fault], source: Path, log: Path, options: argparse.Namespace) -> list[str]:
     """The names of the faults that no test notices."""
-    tests = recorded(source, options.tests, log)
+    tests = recorded(source, options, log)
     quick = [test for test in tests if test.seconds <= options.slow]
     print(f"{len(tests)} tests pass without a fault", end=", ")
     print(f"{len(tests) - len(quick)} of them take more than {options.slow:g} s and are not run", flush=True)
