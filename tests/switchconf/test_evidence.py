@@ -81,6 +81,105 @@ def test_several_usids_are_noted_where_nobody_has_shown_them():
         assert not any(words in note for note in one)
 
 
+@pytest.mark.parametrize(
+    ("platform", "line", "form"),
+    [
+        (
+            "linux",
+            "route add 5f00:0:1::/48 encap seg6local action End flavors next-csid lblen 32 nflen 16 dev sr0",
+            "route add <uSID>/48 encap seg6local action End flavors next-csid lblen 32 nflen 16 dev sr0",
+        ),
+        (
+            "linux",
+            "route add 5f00:0:1::/48 via fd5f::1 dev up0",
+            "route add <uSID>/48 via <address> dev <port>",
+        ),
+        ("linux", "route add /48 via fd5f::1 dev up0", None),
+        ("linux", "route add 5f00:0:1::/48 via fd5f::1 dev ", None),
+        ("linux", "old route add 5f00:0:1::/48 via fd5f::1 dev up0", None),
+        ("linux", "link set dev sr0 up", "link set dev sr0 up"),
+        ("linux", "link set dev sr0 up now", None),
+        ("linux", "net.ipv6.conf.all.forwarding = 1", "net.ipv6.conf.<interface>.<setting> = <value>"),
+        ("linux", "net-ipv6-conf.all.forwarding = 1", None),
+        ("frr", "ipv6 forwarding", "ipv6 forwarding"),
+        ("eos", "ipv6 forwarding", None),
+    ],
+)
+def test_a_line_has_a_form_if_only_the_words_in_brackets_differ(platform, line, form):
+    found = evidence.form_of(platform, line)
+    assert (found and found.text) == form
+
+
+@pytest.mark.parametrize(
+    ("platform", "text", "lines"),
+    [
+        ("linux", "# why\n\n  cd /etc  \n!\n", ["cd /etc"]),
+        ("eos", "! why\n   mtu 9216\n! GAP: packet trimming\n", ["mtu 9216", "! GAP: packet trimming"]),
+        ("cumulus", "{\n", ["{"]),
+        ("sonic", "#!/bin/sh\nset -eu\n", ["set -eu"]),
+        (
+            "sonic",
+            '{"INTERFACE": {"a": {}}, "DSCP_TO_TC_MAP": {"b": {"0": "1"}}, "TC_TO_X": {"c": {"2": "3"}},'
+            ' "PORT": {"d": {"mtu": "1", "fec": "rs"}, "e": {"mtu": "2", "lanes": "3"}}}',
+            ["INTERFACE", "DSCP_TO_TC_MAP", "TC_TO_X", "PORT.mtu", "PORT.fec", "PORT.lanes"],
+        ),
+    ],
+)
+def test_what_a_file_says_is_its_lines_without_comments_or_its_tables_and_fields(platform, text, lines):
+    assert list(evidence.statements(text, platform)) == lines
+
+
+NO_SR0 = "SONiC 202511 or later: 202505 has no sr0"
+NAMES = "assumed: SONiC's port names"
+SHARES = "not exact: thresholds of queues are shares"
+CAGES = "assumed: cages of eight lanes"
+GAP = "gap: packet trimming"
+ONE_SWITCH = {"hosts": 5, "tiers": 1, "planes": 1, "parallel_links": None}
+
+
+@pytest.mark.parametrize(
+    ("platform", "changes", "switch", "notes"),
+    [
+        ("linux", {"parallel_links": 2}, {}, []),
+        ("frr", ONE_SWITCH, {}, []),
+        ("sonic", ONE_SWITCH, {}, [NO_SR0, NAMES, "assumed: size and queue of trimmed packets"]),
+        ("sonic", {}, {"asic": "tomahawk5"}, [NO_SR0, NAMES, "assumed: trimmed packets leave by queue 9"]),
+        ("sonic", {}, {"asic": "tomahawk6"}, [NO_SR0, NAMES]),
+        ("sonic", {}, {"asic": "spectrum4"}, [NO_SR0, NAMES, SHARES]),
+        ("eos", {}, {}, [CAGES, GAP]),
+        ("eos", {}, {"device": "7060X6-64PE"}, [GAP]),
+        ("cumulus", {"parallel_links": 2}, {}, [CAGES]),
+        ("cumulus", {}, {"device": "SN5600"}, []),
+        (
+            "cumulus",
+            {},
+            {"device": "SN5640"},
+            ["the user guide of Cumulus Linux 5.14 has SRv6 on Spectrum-4"],
+        ),
+    ],
+)
+def test_what_is_not_known_of_a_switch_is_noted_and_nothing_else(platform, changes, switch, notes):
+    fabric = fabric_of({"parallel_links": 1, **changes, "switch": {"radix": 8, **switch}}, platform)
+    found = evidence.notes(fabric, platform)
+    assert [note[: len(begins)] for note, begins in zip(found, notes, strict=True)] == notes
+
+
+@pytest.mark.parametrize("platform", FILES)
+def test_the_report_has_each_source_once_and_the_meaning_of_no_other_proof(platform):
+    fabric = fabric_of({}, platform)
+    text, given = evidence.report(fabric, platform), evidence.forms(platform)
+    assert text.startswith(f"fabric, {platform}: what each line of these configurations rests on.\n\n")
+    assert [line for line in text.splitlines() if line.startswith("NOTE: ")] == [
+        f"NOTE: {note}" for note in evidence.notes(fabric, platform)
+    ]
+    for proof, meaning in evidence.MEANING.items():
+        assert (f"{proof:12}{meaning}\n" in text) == (proof in {form.proof for form in given})
+    for source in {form.source for form in given}:
+        section = text.partition(f"\n\n{source}:\n")[2].partition("\n\n")[0].splitlines()
+        assert section == [f"{form.proof:12}{form.text}" for form in given if form.source == source]
+    assert text.endswith(f"{given[-1].text}\n")
+
+
 def test_the_files_say_how_to_load_them_and_how_to_go_back(tmp_path):
     words = {
         "linux": ["setup.sh", "after a reboot"],

@@ -30,7 +30,7 @@ MEANING: dict[Proof, str] = {
 
 
 class _Group(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid")
 
     proof: Proof
     source: str
