@@ -149,7 +149,8 @@ class SwitchFacts:
         if pool is None:
             return "static_th", limit
         # A queue may take 2**n of what is free of the pool.
-        return "dynamic_th", min(max(round(math.log2(limit / pool)), SMALLEST_SHARE), LARGEST_SHARE)
+        share = round(math.log2(limit / pool)) if limit else SMALLEST_SHARE
+        return "dynamic_th", min(max(share, SMALLEST_SHARE), LARGEST_SHARE)
 
     @property
     def frr(self) -> str:
