@@ -79,6 +79,22 @@ def save(found, directory, form="lldpctl"):
         (directory / f"{device}.json").write_text(json.dumps(PRINT[form](neighbours)))
 
 
+def by_hand(lower, upper):
+    """A cable between two ports ``switch:port``, whose labels are the ports' names in capitals."""
+    ends = [(*end.split(":"), end.partition(":")[2].upper()) for end in (lower, upper)]
+    layer = "host-T0" if lower.startswith("h") else "T0-T1"
+    return cabling.Cable(f"{lower}--{upper}", layer, *ends[0], *ends[1], "400G", "3", "", "")
+
+
+TRIANGLE = [
+    by_hand("s-1:a", "s-2:c"),
+    by_hand("s-1:b", "s-10:e"),
+    by_hand("s-2:d", "s-10:f"),
+    by_hand("h1:p0", "s-1:g"),
+    by_hand("h2:p0", "s-1:i"),
+]
+
+
 @pytest.fixture
 def cables():
     return cables_of(fabric_of(parallel_links=1))
@@ -229,11 +245,167 @@ def test_files_in_the_directories_of_config_are_found(cables, tmp_path):
     assert lldp.check(cables, tmp_path).ok
 
 
+CHASSIS = {"id": {"type": "mac", "value": "5e:8e:d1:c9:48:31"}}
+
+
+@pytest.mark.parametrize(
+    ("chassis", "port", "device", "ports"),
+    [
+        # lldpctl -f json: the key is the system name; without one the fields are there themselves.
+        ({"h3": CHASSIS}, {"id": {"type": "ifname", "value": "eth0"}}, "h3", {"eth0"}),
+        (CHASSIS, {"id": {"type": "local", "value": 7}}, "5e:8e:d1:c9:48:31", {"7"}),
+        (
+            {"h3": CHASSIS},
+            {"descr": "to p0", "id": {"type": "ifname", "value": "eth0"}},
+            "h3",
+            {"to p0", "eth0"},
+        ),
+        ({"h3": CHASSIS}, {"descr": "", "id": {"type": "mac", "value": "9a:f8:c6:fd:f2:86"}}, "h3", set()),
+        ({"h3": CHASSIS}, {"descr": "p0", "id": {"type": "ip", "value": "192.0.2.1"}}, "h3", {"p0"}),
+        ({"h3": CHASSIS}, {"ttl": "120"}, "h3", set()),
+        # json0: lists of values; a switch may have several identifiers.
+        (
+            [{"id": [{"type": "mac", "value": "5e:8e:d1:c9:48:31"}], "name": [{"value": "h3"}]}],
+            [
+                {
+                    "descr": [{"value": "to p0"}],
+                    "id": [
+                        {"type": "ifname", "value": "eth0"},
+                        {"type": "ip", "value": "::1"},
+                        {"value": "x"},
+                    ],
+                }
+            ],
+            "h3",
+            {"to p0", "eth0", "x"},
+        ),
+        (
+            [{"id": [{"type": "local", "value": "first"}, {"type": "local", "value": "second"}]}],
+            [{}],
+            "first",
+            set(),
+        ),
+        ([{"id": [{"value": "first"}], "name": [{"value": ""}]}], [{}], "first", set()),
+    ],
+)
+def test_a_neighbour_has_its_name_or_identifier_and_all_names_of_its_port(
+    chassis, port, device, ports, tmp_path
+):
+    path = tmp_path / "switch.json"
+    interface = {"swp1": {"chassis": chassis, "port": port}}
+    if isinstance(chassis, list):
+        interface = {"name": "swp1", "chassis": chassis, "port": port}
+    path.write_text(json.dumps({"lldp": {"interface": interface}}))
+    assert lldp.read(path) == {"swp1": [lldp.Neighbour(device, frozenset(ports))]}
+
+
+def test_a_port_may_have_several_neighbours(tmp_path):
+    path = tmp_path / "switch.json"
+    path.write_text(json.dumps(eos([("Ethernet1/1", "a", "x"), ("Ethernet1/1", "b", "y")])))
+    assert [neighbour.device for neighbour in lldp.read(path)["Ethernet1/1"]] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (["s-1", "s-2.json", "s-10.lldp.json"], True),
+        (["s/1.json", "s/2", "s-10.json"], True),
+        (["s/1/lldp.json", "s-2.json", "s-10.json"], False),
+        (["s-1.json", "s-2.json", "s-10.json", "README", "old/s-7.json"], True),
+        (["s-1.json", "s-2.json", "old/s-10.json"], True),
+    ],
+)
+def test_the_file_of_a_switch_has_its_name_also_in_directories(names, found, tmp_path):
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(json.dumps(lldpctl([("x", "unknown", "y")])))
+    problems = lldp.check(TRIANGLE, tmp_path).problems
+    assert (not any("no LLDP output" in problem.text for problem in problems)) == found
+
+
+def test_directories_without_the_files_of_switches_are_refused(tmp_path):
+    for problem in (
+        "is not a directory; it should have a file",
+        "has no file named after a switch, such as s-1.json",
+    ):
+        with pytest.raises(Error, match=problem):
+            lldp.check(TRIANGLE, tmp_path / "lldp")
+        # A directory with the name of a switch is no file of it.
+        (tmp_path / "lldp" / "s-2").mkdir(parents=True, exist_ok=True)
+    for name in ("s-1.json", "s-1.txt"):
+        (tmp_path / "lldp" / name).write_text("{}")
+    with pytest.raises(Error, match=r"s-1.txt: .*s-1.json is for the same switch"):
+        lldp.check(TRIANGLE, tmp_path / "lldp")
+
+
+def test_switches_are_named_in_the_order_of_their_numbers(tmp_path):
+    (tmp_path / "s-1.json").write_text(json.dumps(lldpctl([("g", "h1", "p0")])))
+    problems = lldp.check(TRIANGLE, tmp_path).problems
+    assert [(p.device, p.port) for p in problems] == [("s-1", "a"), ("s-1", "b"), ("s-2", "-"), ("s-10", "-")]
+    assert str(problems[0]) == "s-1: a: has no LLDP neighbour, expected s-2 c"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_switch_may_call_its_ports_by_their_labels(form, tmp_path):
+    found = {
+        device: [(port.upper(), peer, its_port) for port, peer, its_port in entries]
+        for device, entries in heard(TRIANGLE).items()
+    }
+    save(found, tmp_path, form)
+    result = lldp.check(TRIANGLE, tmp_path)
+    assert (result.problems, result.seen, result.cables) == ([], 5, 5)
+
+
+@pytest.mark.parametrize(
+    ("port", "device", "its_port", "text"),
+    [
+        ("a", "s-10", "f", "is connected to s-10 f, expected s-2 c"),
+        ("a", "s-10", "F", "is connected to s-10 f, expected s-2 c"),
+        ("a", "s-10", "e", "is connected to s-10 e, expected s-2 c (this cable belongs to b)"),
+        ("a", "s-10", "E", "is connected to s-10 e, expected s-2 c (this cable belongs to b)"),
+        ("a", "s-10", "?", "is connected to s-10, expected s-2 c"),
+        ("a", "s-2", "d", "is connected to s-2 d, expected s-2 c"),
+        ("a", "h1", "eth0", "is connected to h1, expected s-2 c (this cable belongs to g)"),
+        ("a", "stranger", "c", "is connected to stranger, expected s-2 c"),
+        ("g", "h2", "p0", "is connected to h2, expected h1 p0 (this cable belongs to i)"),
+        ("g", "s-2", "c", "is connected to s-2 c, expected h1 p0 (this cable belongs to a)"),
+        ("z", "s-2", "c", "is connected to s-2, expected no cable"),
+        ("z", "stranger", "c", None),
+        ("z", "h1", "p0", None),
+        ("a", "s-2", "C", None),
+        ("a", "s-2", "s-1:a--s-2:c", None),
+        ("g", "h1", "any", None),
+    ],
+)
+def test_a_cable_in_a_wrong_place_is_named_with_what_the_list_knows_of_it(
+    port, device, its_port, text, tmp_path
+):
+    found = heard(TRIANGLE)
+    found["s-1"] = [entry for entry in found["s-1"] if entry[0] != port] + [(port, device, its_port)]
+    save(found, tmp_path)
+    problems = lldp.check(TRIANGLE, tmp_path).problems
+    assert [str(problem) for problem in problems] == ([f"s-1: {port}: {text}"] if text else [])
+
+
+def test_a_cable_is_seen_if_one_end_reports_it_and_counted_once(tmp_path):
+    found = heard(TRIANGLE)
+    for entries in found.values():
+        entries.sort()
+    found["s-2"] = [("c", "s-1", "unknown"), ("d", "s-10", "f")]
+    found["s-1"].remove(("i", "h2", "p0"))
+    save(found, tmp_path)
+    result = lldp.check(TRIANGLE, tmp_path)
+    assert (result.ok, result.cables, result.seen) == (True, 5, 4)
+    assert (result.unnamed, result.silent) == (["s-1:a--s-2:c"], ["h2:p0--s-1:i"])
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("{", "p0-t0-0.json:1: not JSON"),
         ("[]", "not the output of lldpctl"),
+        ("{}", "not the output of lldpctl"),
+        ("", "not the output of lldpctl"),
         ('{"lldp": {"interface": [{"x": 3}]}}', "not the output of lldpctl"),
         ("plain text", "not JSON: Expecting value; use lldpctl -f json"),
     ],

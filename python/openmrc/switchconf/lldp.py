@@ -39,14 +39,19 @@ class Problem(NamedTuple):
 class Result:
     """The result of :func:`check`."""
 
-    cables: int = 0
-    seen: int = 0
-    """Cables of which at least one end reports the expected neighbour."""
+    cables: int
+    seen_links: set[str] = field(default_factory=set)
+    """Links of which at least one end reports the expected neighbour."""
     unnamed: list[str] = field(default_factory=list)
     """Links whose other end has the right device, but no name for its port that is known."""
     silent: list[str] = field(default_factory=list)
     """Links to hosts that send no LLDP; many network cards do not."""
     problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def seen(self) -> int:
+        """Cables of which at least one end reports the expected neighbour."""
+        return len(self.seen_links)
 
     @property
     def ok(self) -> bool:
@@ -83,14 +88,12 @@ def check(cables: list[Cable], directory: Path) -> Result:
     """
     expected = _ends(cables)
     outputs = _outputs(directory, expected.keys())
-    result = Result(cables=len(cables))
-    good: set[str] = set()
+    result = Result(len(cables))
     for device in expected:
         if device in outputs:
-            _check_switch(device, read(outputs[device]), expected, result, good)
+            _check_switch(device, read(outputs[device]), expected, result)
         else:
             result.problems.append(Problem(device, "-", f"no LLDP output in {directory}"))
-    result.seen = len(good)
     return result
 
 
@@ -107,13 +110,11 @@ def _ends(cables: list[Cable]) -> _Ends:
     return dict(sorted(ends.items(), key=lambda item: _natural(item[0])))
 
 
-def _check_switch(
-    device: str, reported: dict[str, list[Neighbour]], expected: _Ends, result: Result, good: set[str]
-) -> None:
+def _check_switch(device: str, reported: dict[str, list[Neighbour]], expected: _Ends, result: Result) -> None:
     mine = expected[device]
     for port, end in mine.items():
         neighbours = reported.get(port) or reported.get(_alias(end, device), [])
-        problem = _problem(device, end, neighbours, expected, result, good)
+        problem = _problem(device, end, neighbours, expected, result)
         if problem:
             result.problems.append(Problem(device, port, problem))
     known = mine.keys() | {_alias(end, device) for end in mine.values()}
@@ -124,9 +125,7 @@ def _check_switch(
                 result.problems.append(Problem(device, port, text))
 
 
-def _problem(
-    device: str, end: _End, neighbours: list[Neighbour], expected: _Ends, result: Result, good: set[str]
-) -> str:
+def _problem(device: str, end: _End, neighbours: list[Neighbour], expected: _Ends, result: Result) -> str:
     """What is wrong at one end of a cable; empty if nothing is."""
     expected_peer = f"expected {end.peer} {end.peer_port}"
     if not neighbours:
@@ -141,7 +140,7 @@ def _problem(
     named = sorted(_ports_of(neighbour, expected))
     if neighbour.device == end.peer:
         if end.to_host or neighbour.ports & end.names:
-            good.add(end.cable.link)
+            result.seen_links.add(end.cable.link)
             return ""
         if not named:
             result.unnamed.append(end.cable.link)
@@ -254,7 +253,6 @@ def _text(value: Any) -> str:
     return str(value["value"]) if isinstance(value, dict) else str(value)
 
 
-def _natural(name: str) -> tuple[tuple[int, str], ...]:
-    """Sorts p0-t0-2 before p0-t0-10."""
-    parts = re.split(r"([0-9]+)", name)
-    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts)
+def _natural(name: str) -> list[tuple[str, int, str]]:
+    """Sorts p0-t0-2 before p0-t0-10: of two numbers the longer one is the larger."""
+    return [(text, len(digits), digits) for text, digits in re.findall(r"([^0-9]*)([0-9]*)", name)]
