@@ -2,6 +2,7 @@
 
 import csv
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -122,6 +123,51 @@ def test_both_ends_of_every_cable_are_those_of_the_switches(platform, changes):
         else:
             assert ends.pop((cable.link, "lower")) == (cable.lower, cable.lower_port)
     assert ends == {}
+
+
+def test_every_cable_of_a_small_fabric_is_listed_with_its_parts():
+    rows = [
+        SimpleNamespace(name="host-T0", rate=2 * 10**11, length=2.5, cable="DAC", transceiver=None),
+        SimpleNamespace(name="T0-T1", rate=2 * 10**11, length=30.0, cable=None, transceiver="SR / DR"),
+    ]
+    fabric = fabric_of(hosts=4, planes=2, hosts_per_t0=2, switch={"radix": 4}, parallel_links=1)
+    listed = list(cabling.cables(fabric, "eos", SimpleNamespace(link_rows=rows)))
+    assert len(listed) == 2 * (4 + 4)
+    host, up = next(c for c in listed if c.lower == "h3"), listed[7]
+    assert host == cabling.Cable(
+        "h3:p0--p0/t0-1:down1",
+        "host-T0",
+        *("h3", "p0", "p0"),
+        *("p0-t0-1", "Ethernet2/1", "Ethernet2/1"),
+        *("200G", "2.5", "DAC", ""),
+    )
+    assert up == cabling.Cable(
+        "p0/t0-1:up1--p0/t1-1",
+        "T0-T1",
+        *("p0-t0-1", "Ethernet4/1", "Ethernet4/1"),
+        *("p0-t1-1", "Ethernet2/1", "Ethernet2/1"),
+        *("200G", "30", "", "SR / DR"),
+    )
+    assert [c.to_host for c in listed] == ([True] * 4 + [False] * 4) * 2
+    assert len({(c.upper, c.upper_port) for c in listed} | {(c.lower, c.lower_port) for c in listed}) == 32
+
+
+def test_a_list_needs_only_the_names_of_both_ends(tmp_path):
+    path = tmp_path / "cables.csv"
+    columns = "upper_alias,upper_port,upper,lower_alias,lower_port,lower,layer,link,colour"
+    path.write_text(f"{columns}\nU1,u1,s-1,L1,l1,h1,host-T0,x,blue\n,u2,s-1,,l2,s-2,,\n")
+    first, second = cabling.read(path)
+    assert first == cabling.Cable("x", "host-T0", "h1", "l1", "L1", "s-1", "u1", "U1", "", "", "", "")
+    assert second == cabling.Cable("", "", "s-2", "l2", "", "s-1", "u2", "", "", "", "", "")
+    assert (first.to_host, second.to_host) == (True, False)
+    path.write_text("")
+    with pytest.raises(
+        Error, match=r"cables.csv:1: no column link; `openmrc plan --cabling` writes the list"
+    ):
+        cabling.read(path)
+    path.write_text(columns.replace("upper_alias,", "") + "\n")
+    with pytest.raises(Error, match="no column upper_alias"):
+        cabling.read(path)
 
 
 def test_the_list_is_csv_and_is_read_back(cables, tmp_path):

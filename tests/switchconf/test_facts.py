@@ -6,7 +6,7 @@ from openmrc import Error
 from openmrc.fabric import Fabric, Specification
 from openmrc.switchconf import FILES
 from openmrc.switchconf.devices import known
-from openmrc.switchconf.facts import Facts, QosFacts, prefix_text
+from openmrc.switchconf.facts import TRIMMED, Facts, QosFacts, prefix_text
 
 BASE = {"hosts": 16, "nic": {"rate": "400G"}, "planes": 2, "switch": {"radix": 8}, "tiers": 2}
 
@@ -36,8 +36,8 @@ def test_every_code_point_is_data_or_control_or_another():
     qos = facts_of().qos
     assert sorted((*qos.data_codes, *qos.control_codes, *qos.other_codes)) == list(range(64))
     assert set(qos.plain_codes) <= set(qos.other_codes)
-    # SONiC writes code points by class: no two of them share one.
-    assert len(set(qos.classes.values())) == len(qos.classes) == 6
+    # SONiC writes code points by class: no two of them share one, nor that of what the switch trims itself.
+    assert len({*qos.classes.values(), TRIMMED}) == len(qos.classes) + 1 == 7
     assert qos.classes.keys() == {*qos.plain_codes, *qos.data_codes, *qos.control_codes}
 
 

@@ -329,9 +329,9 @@ def read_port_config(path: Path) -> list[PortRow]:
     for number, line in enumerate(read_text(path, errors="replace").splitlines(), start=1):
         words = line.split()
         if not words or line.startswith("#"):
-            if "name" in words and "lanes" in words:
-                header = [word for word in words if word != "#"]
-                header[0] = header[0].lstrip("#")
+            titles = line.lstrip("#").split()
+            if "name" in titles and "lanes" in titles:
+                header = titles
             continue
         columns = header or list(_COLUMNS)
         if len(words) > len(columns):
