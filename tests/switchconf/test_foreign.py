@@ -378,6 +378,29 @@ def test_other_thresholds_and_unmapped_code_points_are_notes(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("platform", "old", "new"),
+    [
+        ("cumulus", "dscp 4,8 switch-priority", "dscp 4,af41 switch-priority"),
+        ("cumulus", "min-threshold 60000", "min-threshold 60KB"),
+        ("cumulus", "max-threshold 240000", "max-threshold x"),
+        ("eos", "qos map dscp 4 8 to", "qos map dscp 4 af41 to"),
+        ("eos", "end usid 0x", "end usid x"),
+        ("eos", "end usid 0x", "end usid 0x1234"),
+    ],
+)
+def test_what_should_be_a_number_and_is_none_is_not_understood(platform, old, new, tmp_path):
+    render(FABRIC, platform, tmp_path)
+    path = tmp_path / SWITCH / MAIN[platform]
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    line = next(n for n, each in enumerate(path.read_text().splitlines(), start=1) if new in each)
+    named = [problem for problem in verify(tmp_path, walk=False).problems if problem.line == line]
+    assert [problem.text.partition(":")[0] for problem in named] == ["not understood"]
+    assert verify_foreign(tmp_path, FABRIC, platform).ignored == 1
+
+
 # --- refusals and the command -------------------------------------------------------------------------------
 
 

@@ -3,9 +3,10 @@
 import re
 from itertools import product
 
-from openmrc.switchconf.parse.model import ROUTING_PROTOCOLS, Files, Parsed, Route, Where
+from openmrc.switchconf.parse.model import ROUTING_PROTOCOLS, Files, Parsed, Route, Where, is_number
 
 FILE = "nvue.cmds"
+_BYTES = ("min-threshold", "max-threshold")
 
 
 def parse(files: Files) -> Parsed:
@@ -123,7 +124,9 @@ class _Reader:
 
     def _qos_line(self, words: list[str], number: int) -> bool:
         match words:
-            case ["mapping", "default-global", "dscp", codes, "switch-priority", priority]:
+            case ["mapping", "default-global", "dscp", codes, "switch-priority", priority] if all(
+                map(is_number, expand(codes))
+            ):
                 self.priorities.update(dict.fromkeys(expand(codes), priority))
             case [
                 "egress-queue-mapping",
@@ -141,7 +144,9 @@ class _Reader:
                     self.shared.update(dict.fromkeys(expand(classes), number))
             case ["egress-scheduler", "default-global", "traffic-class", classes, "bw-percent", _]:
                 self.weighted.update(expand(classes))
-            case ["congestion-control", name, "traffic-class", classes, key, value]:
+            case ["congestion-control", name, "traffic-class", classes, key, value] if (
+                key not in _BYTES or is_number(value)
+            ):
                 for each in expand(classes):
                     self.profiles.setdefault(name, {}).setdefault(each, {})[key] = value
             case ["mapping", "default-global", "trust", "l3"] | ["remark", *_]:

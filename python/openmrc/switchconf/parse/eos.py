@@ -2,7 +2,7 @@
 
 import re
 
-from openmrc.switchconf.parse.model import ROUTING_PROTOCOLS, Files, Parsed, Route, Where
+from openmrc.switchconf.parse.model import ROUTING_PROTOCOLS, Files, Parsed, Route, Where, is_number
 
 FILE = "startup-config"
 
@@ -11,6 +11,7 @@ _ECN = re.compile(
     r"max-mark-probability [0-9]+( weight [0-9]+)?",
     re.ASCII,
 )
+_USID = re.compile("(0x)?[0-9a-fA-F]{1,4}")
 _UNIT = {"bytes": 1, "kbytes": 1000, "mbytes": 10**6}
 
 
@@ -77,7 +78,9 @@ class _Reader:
                 pass
             case ["ipv6", "unicast-routing"]:
                 self.parsed.forwards = True
-            case ["qos", "map", "dscp", *codes, "to", "traffic-class", traffic_class]:
+            case ["qos", "map", "dscp", *codes, "to", "traffic-class", traffic_class] if all(
+                map(is_number, codes)
+            ):
                 self.classes[traffic_class] = codes
             case ["qos", "profile", name]:
                 self.profiles[name] = set()
@@ -148,7 +151,7 @@ class _Reader:
                 pass
             case ["block", block]:
                 self.block = block
-            case ["prefix", "micro-segment", "domain", _, "end", "usid", usid]:
+            case ["prefix", "micro-segment", "domain", _, "end", "usid", usid] if _USID.fullmatch(usid):
                 self.parsed.own.append((_prefix(self.block, int(usid, 16)), Where(FILE, number)))
             case _:
                 return False

@@ -1,5 +1,6 @@
 """What is parsed from one switch's files, for all platforms."""
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -8,6 +9,14 @@ from openmrc.errors import FormatError
 from openmrc.files import read_text
 
 ROUTING_PROTOCOLS = ("bgp", "ospf", "ospf6", "isis", "rip", "ripng", "eigrp", "babel", "openfabric")
+
+
+_NUMBER = re.compile("[0-9]{1,12}")
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a decimal number."""
+    return _NUMBER.fullmatch(text) is not None
 
 
 class Where(NamedTuple):
