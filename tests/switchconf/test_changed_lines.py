@@ -81,6 +81,6 @@ def test_paths_are_counted_as_they_are_walked(changes, tmp_path):
 
 
 def test_every_path_is_walked_up_to_a_number_of_paths(written, monkeypatch):
-    for most, paths in ((23, None), (24, 24)):
+    for most, paths in ((12, None), (23, None), (24, 24)):
         monkeypatch.setitem(verify.__globals__, "WALK_LIMIT", most)
         assert verify(written("linux")).paths == paths

@@ -188,6 +188,12 @@ PER_CAGE = "ports of 400G are 8 per cage, which few switches have; name yours, h
         ),
         (
             "sonic",
+            {"radix": 256, "device": "7060X6-64PE"},
+            "switch.hwsku: no known SKU of 7060X6-64PE has 4 ports of 400G per cage "
+            "(known: Arista-7060X6-64PE-O128S2); give its table as switch.port_config",
+        ),
+        (
+            "sonic",
             {"radix": 256, "hwsku": "Mellanox-SN5600-V256"},
             "switch.hwsku: Mellanox-SN5600-V256 has 0 ports of 400G, a switch of this fabric needs 4",
         ),
@@ -207,6 +213,17 @@ def test_only_the_ports_in_use_must_fit_into_the_device(hosts, fits):
     else:
         with pytest.raises(Error, match=r"66 ports of 400G need 1 per cage; SN5640 has 64 .* 512 at most$"):
             hardware(fabric, "cumulus")
+
+
+def test_every_port_of_a_device_may_be_in_use():
+    fabric = fabric_of({"radix": 512, "device": "SN5640"}, hosts=512)
+    assert hardware(fabric, "cumulus").device.name == "SN5640"
+
+
+def test_uplinks_need_ports_too():
+    fabric = fabric_of({"radix": 8, "hwsku": "Mellanox-SN5600-V256"}, hosts=8, tiers=2)
+    with pytest.raises(Error, match="has 0 ports of 400G, a switch of this fabric needs 8"):
+        hardware(fabric, "sonic")
 
 
 # --- port tables --------------------------------------------------------------------------------------------

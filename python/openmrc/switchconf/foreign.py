@@ -101,7 +101,6 @@ class _Checker:
         self._addresses: dict[SwitchId, dict[str, list[IPv6Interface]]] = {}
         self._interfaces = Interfaces(fabric, platform)
         self._block = fabric.spec.prefix_bits()[0]
-        self._network = IPv6Network((self._block << 96, 32))
         self._qos = QosFacts.of(fabric.spec, fabric.port_rate)
         self._ends = _ends(fabric, cables) if cables is not None else None
 
@@ -216,8 +215,8 @@ class _Checker:
         number: int,
         behind: dict[int, str],
         subnets: dict[IPv6Network, tuple[str, IPv6Address]],
-    ) -> str:
-        """What is wrong with a route; empty if nothing is."""
+    ) -> str | None:
+        """What is wrong with a route, if anything is."""
         what = f"{route.prefix}{self._owner(usid)}"
         hop = _address(route.next_hop)
         if hop is None:
@@ -234,7 +233,7 @@ class _Checker:
                 return f"{what} leaves by {route.interface}, but {hop} is behind {egress}"
         port = ports.get(egress or "")
         if port is not None and port.number == number:
-            return ""
+            return None
         right = next(each for each in self.fabric.ports(switch) if each.number == number)
         to = f" to {port.peer}" if port is not None else ", where no link of the plan is"
         place = self.interface(switch, right) or "no interface of the list"
@@ -269,10 +268,10 @@ class _Checker:
             network = IPv6Network(prefix)
         except ValueError:
             return None
-        if network.prefixlen <= 48 or not network.subnet_of(self._network):
-            return None
         usid = int(network.network_address) >> 80 & 0xFFFF
-        return usid if usid in expected else None
+        if usid in expected and network.subnet_of(IPv6Network(self._prefix(usid))):
+            return usid
+        return None
 
     def _prefix(self, usid: int) -> str:
         return f"{self._block >> 16:x}:{self._block & 0xFFFF:x}:{usid:x}::/48"
@@ -336,7 +335,7 @@ def _other_end(fabric: Fabric, peer: SwitchId, port: SwitchPort) -> SwitchPort:
 def _to_host(hop: IPv6Address, subnets: dict[IPv6Network, tuple[str, IPv6Address]]) -> str | None:
     """The interface to a host in whose subnet an address is."""
     for length in {network.prefixlen for network in subnets}:
-        network = IPv6Network((int(hop) >> 128 - length << 128 - length, length))
+        network = IPv6Network((hop, length), strict=False)
         if network in subnets and subnets[network][1] != hop:
             return subnets[network][0]
     return None

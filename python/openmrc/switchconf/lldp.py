@@ -125,14 +125,16 @@ def _check_switch(device: str, reported: dict[str, list[Neighbour]], expected: _
                 result.problems.append(Problem(device, port, text))
 
 
-def _problem(device: str, end: _End, neighbours: list[Neighbour], expected: _Ends, result: Result) -> str:
-    """What is wrong at one end of a cable; empty if nothing is."""
+def _problem(
+    device: str, end: _End, neighbours: list[Neighbour], expected: _Ends, result: Result
+) -> str | None:
+    """What is wrong at one end of a cable, if anything is."""
     expected_peer = f"expected {end.peer} {end.peer_port}"
     if not neighbours:
         if not end.to_host:
             return f"has no LLDP neighbour, {expected_peer}"
         result.silent.append(end.cable.link)
-        return ""
+        return None
     if len(neighbours) > 1:
         names = ", ".join(sorted({neighbour.device for neighbour in neighbours}))
         return f"has several LLDP neighbours, {names}; {expected_peer}"
@@ -141,10 +143,10 @@ def _problem(device: str, end: _End, neighbours: list[Neighbour], expected: _End
     if neighbour.device == end.peer:
         if end.to_host or neighbour.ports & end.names:
             result.seen_links.add(end.cable.link)
-            return ""
+            return None
         if not named:
             result.unnamed.append(end.cable.link)
-            return ""
+            return None
     given = " ".join([neighbour.device, *named])
     return f"is connected to {given}, {expected_peer}{_belongs(neighbour, expected[device])}"
 

@@ -7,7 +7,9 @@ every path arrives then. In a small fabric a packet is also walked along every p
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache, partial
 from ipaddress import IPv6Address
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -103,7 +105,10 @@ def written(root: Path) -> tuple[Fabric, Platform]:
 
 
 def count_paths(fabric: Fabric) -> int:
-    """Number of different path addresses: source T0, uplinks, destination host and plane."""
+    """Number of different path addresses: source T0, uplinks, destination host and plane.
+
+    Of a fabric with more than :data:`WALK_LIMIT`, a number above it.
+    """
     core = fabric.core
     per_t0 = core.hosts_per_t0
     total = 0
@@ -115,8 +120,8 @@ def count_paths(fabric: Fabric) -> int:
             dst = other * per_t0
             paths = fabric.planes if other == t0 else core.path_count(src, dst)
             total += paths * hosts
-        if total > WALK_LIMIT * 1000:
-            return total
+        if total > WALK_LIMIT:
+            break
     return total
 
 
@@ -154,6 +159,8 @@ class _Checker:
         self.interfaces = Interfaces(fabric, platform)
         self.name = self.interfaces.name
         self.block = fabric.spec.prefix_bits()[0]
+        # The switches of a fabric have entries for the same uSIDs.
+        self._usid = cache(partial(usid_of, block=self.block))
         self.prefix = f"{self.block >> 16:x}:{self.block & 0xFFFF:x}:"
         qos = QosFacts.of(fabric.spec, fabric.port_rate)
         self.thresholds = {(qos.ecn_min, qos.ecn_max)}
@@ -180,17 +187,6 @@ class _Checker:
 
     def _path(self, switch: SwitchId, name: str) -> str:
         return str(switch_directory(Path(), switch) / name)
-
-    def _usid(self, prefix: str) -> int | None:
-        """The uSID of a prefix; fast for the usual spelling."""
-        if prefix.startswith(self.prefix) and prefix.endswith("::/48"):
-            digits = prefix[len(self.prefix) : -5]
-            if 0 < len(digits) <= 4 and ":" not in digits:
-                try:
-                    return int(digits, 16)
-                except ValueError:
-                    return None
-        return usid_of(prefix, self.block)
 
     # --- checks ---------------------------------------------------------------------------------------------
 
@@ -346,11 +342,12 @@ def _pairs(fabric: Fabric) -> Iterator[tuple[int, int]]:
 
 def _file(parsed: Parsed) -> Where:
     """The file that an entry is missing from."""
-    for where in (*(r.where for r in parsed.routes[:1]), *(w for _, w in parsed.own[:1])):
-        return Where(where.file, 0)
-    for _, where in parsed.addresses.values():
-        return Where(where.file, 0)
-    return Where("", 0)
+    places = chain(
+        (route.where for route in parsed.routes),
+        (where for _, where in parsed.own),
+        (where for _, where in parsed.addresses.values()),
+    )
+    return Where(next((where.file for where in places), ""), 0)
 
 
 def _canonical(address: str) -> str | None:
