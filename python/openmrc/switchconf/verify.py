@@ -121,7 +121,7 @@ def count_paths(fabric: Fabric) -> int:
             paths = fabric.planes if other == t0 else core.path_count(src, dst)
             total += paths * hosts
         if total > WALK_LIMIT:
-            break
+            return total
     return total
 
 
