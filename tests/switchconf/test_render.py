@@ -63,6 +63,18 @@ def test_scripts_can_be_run_and_nothing_else(platform, tmp_path):
     }.get(platform, set())
 
 
+def test_no_file_waits_for_the_disk(tmp_path, monkeypatch):
+    # There are thousands of them, and the directory gets its name when all are written.
+    monkeypatch.setattr("os.fsync", lambda _: pytest.fail("a file waits for the disk"))
+    (tmp_path / "ports").write_text("".join(f"Ethernet{n} {n} port{n} 1 200000\n" for n in range(4)))
+    spec = tmp_path / "fabric.yaml"
+    spec.write_text(
+        "hosts: 4\nnic: {rate: 400G}\nplanes: 2\ntiers: 1\nswitch: {radix: 4, port_config: ports}\n"
+    )
+    assert render(Fabric.load(spec), "sonic", tmp_path / "out") == 2
+    assert (tmp_path / "out" / "port_config.ini").read_text() == (tmp_path / "ports").read_text()
+
+
 def test_progress_is_told_after_each_switch(tmp_path):
     told = []
     render(fabric_of(), "eos", tmp_path, progress=lambda *numbers: told.append(numbers))

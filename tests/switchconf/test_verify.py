@@ -207,6 +207,16 @@ def test_of_several_paths_that_are_lost_at_one_place_the_first_is_named(out):
     ]
 
 
+@pytest.mark.parametrize(("hosts", "more"), [(4, ""), (5, " (and 1 paths more)"), (6, " (and 2 paths more)")])
+def test_the_other_paths_that_are_lost_at_a_place_are_counted(hosts, more, tmp_path):
+    # The second rack has one, two or three hosts, and one plane leads to each by this switch.
+    fabric = fabric_of(hosts=hosts, hosts_per_t0=3)
+    render(fabric, "linux", tmp_path)
+    changed(tmp_path, r"via fd5f:0:1:0:1::2 dev down1", "via fd5f:0:1::2 dev down0", switch="p0/t1-0")
+    lost = [problem.partition(" is lost: ")[2] for problem in shown(tmp_path)]
+    assert [text for text in lost if text] == [f"p0/t0-0 has no route for 5f00:0:2:e000::{more}"]
+
+
 def test_entries_that_no_packet_uses_are_named_at_their_places(out):
     path = out / SWITCH / "ip.batch"
     own = "route add 5f00:0:77::/48 encap seg6local action End flavors next-csid lblen 32 nflen 16 dev sr0\n"

@@ -128,14 +128,13 @@ def _fill(
     if (table := port_config_path(fabric.spec)) is not None:
         write_bytes(out / PORT_CONFIG, read_bytes(table), sync=False)
     _write(out, render_common(fabric, platform))
-    count = 0
     for count, switch in enumerate(fabric.switches(), start=1):
         directory = switch_directory(out, switch)
         directory.mkdir(parents=True)
         _write(directory, render_switch(facts.of(switch), platform))
         if progress is not None:
             progress(count, fabric.switch_count)
-    return count
+    return fabric.switch_count
 
 
 def _write(directory: Path, files: Iterable[tuple[str, str]]) -> None:
