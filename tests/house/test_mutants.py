@@ -1,11 +1,12 @@
 """The tool that plants faults into Python packages, and its list of accepted survivors."""
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.helpers import python_faults
+from tests.helpers import mutants, python_faults
 from tests.helpers.repository import ROOT
 
 SOURCE = '''\
@@ -85,7 +86,9 @@ def test_what_a_test_looks_at_is_noticed_and_what_none_reaches_is_not(tmp_path):
     script = (
         "import sys; from tests.helpers import mutants; mutants.PATIENCE = (0, 1); sys.exit(mutants.main())"
     )
+    record = tmp_path / "record"
     words = [sys.executable, "-c", script, "tiny", str(tmp_path / "tests"), "--source", str(tmp_path)]
+    words += ["--recorded", str(record)]
     run = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 1, run.stderr
     assert "3 tests pass without a fault" in run.stdout
@@ -96,3 +99,27 @@ def test_what_a_test_looks_at_is_noticed_and_what_none_reaches_is_not(tmp_path):
         "never_reached: 2 -> 3",
         "never_reached: value * 2 -> value // 2",
     }
+    assert mutants.is_newest(record, [tmp_path])
+
+
+def test_a_record_is_old_once_a_source_or_a_test_is_newer(tmp_path):
+    record, others = tmp_path / "record", [tmp_path / "tiny", tmp_path / "test_tiny.py::test_a_sum"]
+    files = [
+        tmp_path / "tiny" / "sums.py",
+        tmp_path / "tiny" / "data" / "cases.toml",
+        tmp_path / "test_tiny.py",
+    ]
+    assert not mutants.is_newest(record, others)
+    for file in (record, *files):
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+        os.utime(file, (1000, 1000))
+    for changed in files:
+        os.utime(record, (2000, 2000))
+        assert mutants.is_newest(record, others)
+        os.utime(changed, (2000, 2000))
+        assert not mutants.is_newest(record, others)
+        os.utime(changed, (1000, 1000))
+    # What is neither is not looked at.
+    (tmp_path / "tiny" / "sums.pyc").touch()
+    assert mutants.is_newest(record, others)
