@@ -221,8 +221,9 @@ def test_every_port_of_a_device_may_be_in_use():
 
 
 def test_uplinks_need_ports_too():
-    fabric = fabric_of({"radix": 8, "hwsku": "Mellanox-SN5600-V256"}, hosts=8, tiers=2)
-    with pytest.raises(Error, match="has 0 ports of 400G, a switch of this fabric needs 8"):
+    racks = {"hosts": 6, "hosts_per_t0": 3, "tiers": 2, "parallel_links": 1}
+    fabric = fabric_of({"radix": 8, "hwsku": "Mellanox-SN5600-V256"}, **racks)
+    with pytest.raises(Error, match="has 0 ports of 400G, a switch of this fabric needs 6"):
         hardware(fabric, "sonic")
 
 

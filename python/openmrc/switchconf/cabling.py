@@ -70,10 +70,9 @@ def _cables(fabric: Fabric, interfaces: Interfaces, design: Design) -> Iterator[
         row = design.link_rows[switch.tier]
         parts = (format_rate(row.rate), f"{row.length:g}", row.cable or "", row.transceiver or "")
         for port in fabric.ports(switch):
-            if port.is_uplink:
-                continue
-            upper = (device(str(switch)), *_names(interfaces, port))
-            yield Cable(port.link, row.name, *_lower(fabric, interfaces, port, switch), *upper, *parts)
+            if not port.is_uplink:
+                upper = (device(str(switch)), *_names(interfaces, port))
+                yield Cable(port.link, row.name, *_lower(fabric, interfaces, port, switch), *upper, *parts)
 
 
 def _lower(
