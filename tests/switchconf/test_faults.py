@@ -356,4 +356,4 @@ def test_a_setup_script_that_leaves_a_step_out_is_named(out, line, text):
     kept = [each for each in path.read_text().splitlines() if each.startswith("#") or line not in each]
     path.write_text("\n".join(kept) + "\n")
     (problem,) = verify(out).problems
-    assert (problem.switch, problem.file, problem.text) == (SWITCH, f"{SWITCH}/setup.sh", text)
+    assert str(problem) == f"{SWITCH}: {SWITCH}/setup.sh: {text}"

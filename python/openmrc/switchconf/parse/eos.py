@@ -160,5 +160,5 @@ class _Reader:
 
 def _prefix(block: str, usid: int) -> str:
     """The /48 that the switch matches for ``block::/32`` and a uSID."""
-    groups = [*block.removesuffix("/32").removesuffix("::").split(":"), "0"][:2]
+    groups = [*block.removesuffix("/32").removesuffix("::").split(":"), "0"]
     return f"{groups[0]}:{groups[1]}:{usid:x}::/48"

@@ -62,8 +62,9 @@ def parse(files: Files) -> Parsed:
             raise _ShapeError
         _tables(tables, parsed)
     except _DuplicateError as error:
-        second = text.find(f'"{error}"', text.find(f'"{error}"') + 1)
-        parsed.complain(Where(FILE, text.count("\n", 0, second) + 1), f"{error} is there twice")
+        key = f'"{error}"'
+        before = text[: text.find(key, text.find(key) + len(key))]
+        parsed.complain(Where(FILE, before.count("\n") + 1), f"{error} is there twice")
     except json.JSONDecodeError as error:
         parsed.complain(Where(FILE, error.lineno), f"not JSON: {error.msg}")
     except (_ShapeError, AttributeError, TypeError, ValueError) as error:
@@ -149,14 +150,15 @@ def _qos(tables: dict[str, dict[str, Any]], parsed: Parsed) -> None:
         parsed.complain(_at("QUEUE"), f"queue {queue} is strict at some ports only")
     # The maps that ports use; a code point is strict or mapped if it is so at every port.
     used = {(fields.get("dscp_to_tc_map", ""), fields.get("tc_to_queue_map", "")) for fields in maps.values()}
-    parsed.mapped_codes = set(range(64)) if used else set()
-    strict_codes = set(range(64)) if used else set()
+    mapped: list[set[int]] = []
+    strict_codes: list[set[int]] = []
     for classes_name, queues_name in used:
         classes = tables.get("DSCP_TO_TC_MAP", {}).get(classes_name, {})
         queues = tables.get("TC_TO_QUEUE_MAP", {}).get(queues_name, {})
-        parsed.mapped_codes &= {int(code) for code in classes}
-        strict_codes &= {int(code) for code, tc in classes.items() if queues.get(tc) in strict_queues}
-    parsed.strict_codes |= strict_codes
+        mapped.append({int(code) for code in classes})
+        strict_codes.append({int(code) for code, tc in classes.items() if queues.get(tc) in strict_queues})
+    parsed.mapped_codes = set.intersection(*mapped) if mapped else set()
+    parsed.strict_codes = set.intersection(*strict_codes) if strict_codes else set()
 
 
 def _queues(text: str) -> list[str]:
