@@ -129,6 +129,41 @@ CHANGES = [
 ]
 
 
+NEW = [
+    ("linux", "ip.batch", "link add sr0", "link add other type bridge"),
+    ("linux", "sysctl.conf", "net.ipv6.conf.all.accept_ra", "net.ipv4.ip_forward = 1"),
+    ("frr", "frr.conf", "hostname", "log syslog"),
+    ("frr", "frr.conf", " ipv6 address", " shutdown"),
+    ("frr", "frr.conf", "    behavior usid", "    new"),
+    ("eos", "startup-config", "hostname", "ntp server 192.0.2.1"),
+    ("eos", "startup-config", "   mtu", "   shutdown"),
+    ("eos", "startup-config", "   mtu", "   service-profile unknown"),
+    ("eos", "startup-config", "   qos trust dscp", "   new"),
+    ("eos", "startup-config", "   vrf default", "   new"),
+    ("eos", "startup-config", "   ipv6 address 5f00:0:1::/48", "   ip address 192.0.2.1/32"),
+    ("cumulus", "nvue.cmds", "nv set system hostname", "nv set service ntp mgmt server 192.0.2.1"),
+    ("cumulus", "nvue.cmds", "nv set interface swp1 description", "nv set interface swp1 link state down"),
+    ("cumulus", "nvue.cmds", "nv set qos mapping", "nv set qos other"),
+    (
+        "cumulus",
+        "nvue.cmds",
+        "nv set vrf default router static",
+        "nv set vrf default router static ::/0 blackhole",
+    ),
+    ("cumulus", "nvue.cmds", "nv set vrf default", "nv set vrf default router static ::/0 via fe80::1 tag 7"),
+]
+
+
+@pytest.mark.parametrize(("platform", "name", "before", "line"), NEW)
+def test_a_line_that_no_part_of_a_file_has_is_not_understood(platform, name, before, line, switch_of):
+    switch = switch_of(platform)
+    lines = (switch.directory / name).read_text().splitlines()
+    at = next(n for n, each in enumerate(lines, start=1) if each.startswith(before))
+    switch.replace(name, f"\n{before}", f"\n{line}\n{before}")
+    said = [each for each in switch.said() if "not understood" in each]
+    assert said == [f"{name}:{at}: not understood: {line}"]
+
+
 @pytest.mark.parametrize(("platform", "name", "old", "new", "said"), CHANGES)
 def test_a_changed_line_is_said_with_its_place(platform, name, old, new, said, switch_of):
     switch = switch_of(platform)
