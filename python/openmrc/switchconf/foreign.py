@@ -335,7 +335,7 @@ def _other_end(fabric: Fabric, peer: SwitchId, port: SwitchPort) -> SwitchPort:
 def _to_host(hop: IPv6Address, subnets: dict[IPv6Network, tuple[str, IPv6Address]]) -> str | None:
     """The interface to a host in whose subnet an address is."""
     for length in {network.prefixlen for network in subnets}:
-        network = IPv6Network((hop, length), strict=False)
+        network = IPv6Network((int(hop), length), strict=False)
         if network in subnets and subnets[network][1] != hop:
             return subnets[network][0]
     return None
