@@ -56,6 +56,21 @@ def switch_of(tmp_path):
     return lambda platform: Switch(platform, tmp_path)
 
 
+def test_a_file_that_must_be_there_is_missed_and_another_is_absent(switch_of):
+    switch = switch_of("linux")
+    (switch.directory / "qos.sh").unlink()
+    assert switch.said() == ["qos.sh: the file is missing"]
+    # Of a configuration of others only one file must be there, by any name.
+    (switch.directory / "ip.batch").rename(switch.directory / "theirs")
+    for name, said in (("theirs", []), ("nothing", ["the file is missing"])):
+        files = Files(switch.directory, ("ip.batch", switch.directory / name))
+        parsed = PARSERS["linux"](files)
+        assert ([text for _, text in parsed.complaints], files.absent) == (said, {"qos.sh"})
+        assert (len(parsed.routes) > 0) == (name == "theirs")
+        assert files.path("ip.batch") == switch.directory / name
+        assert files.path("qos.sh") == switch.directory / "qos.sh"
+
+
 @pytest.mark.parametrize("platform", FILES)
 def test_empty_lines_and_comments_change_nothing(platform, switch_of):
     switch = switch_of(platform)
