@@ -56,6 +56,16 @@ def switch_of(tmp_path):
     return lambda platform: Switch(platform, tmp_path)
 
 
+@pytest.mark.parametrize("platform", FILES)
+def test_a_file_that_is_no_text_is_said_as_a_whole(platform, switch_of):
+    switch = switch_of(platform)
+    for path in switch.directory.iterdir():
+        path.write_bytes(b"\n\xff")
+        assert f"{path.name}: not UTF-8 text at byte 1" in switch.said()
+        path.write_bytes(b"")
+        assert not [each for each in switch.said() if each.startswith(f"{path.name}: not")]
+
+
 def test_a_file_that_must_be_there_is_missed_and_another_is_absent(switch_of):
     switch = switch_of("linux")
     (switch.directory / "qos.sh").unlink()
@@ -239,6 +249,10 @@ def tables_of(switch, change):
         ),
         ('\n{"PORT": {},\n "VLAN": {},\n\n "PORT": {}}', "config_db.json:5: PORT is there twice"),
         ('{"PORT": {}, "PORT": {}}', "config_db.json:1: PORT is there twice"),
+        (
+            '{\n"NTP": {},\n"SYSLOG": {},\n"PORT": {},\n"PORT": {},\n"VLAN": {}\n}',
+            "config_db.json:5: PORT is there twice",
+        ),
         ('{"PORT":\n{}', "config_db.json:2: not JSON: Expecting ',' delimiter"),
         (
             '{\n"BGP_GLOBALS": {}}',
