@@ -114,6 +114,14 @@ def test_what_is_no_usid_is_never_used(prefix, out):
     ]
 
 
+def test_what_is_missing_is_named_in_the_block_of_the_plan(tmp_path):
+    render(fabric_of(addressing={"block": "5f00:12::/32"}), "linux", tmp_path)
+    changed(tmp_path, "^route add 5f00:12:.*\n", "")
+    assert shown(tmp_path, walk=False) == [
+        f"{SWITCH}: {SWITCH}/ip.batch: its own uSID 5f00:12:1::/48 is missing"
+    ]
+
+
 @pytest.mark.parametrize("keep", ["route add .* via", "route add .* encap", "address add"])
 def test_what_is_missing_is_missing_from_the_file_that_has_the_others(keep, out):
     path = out / SWITCH / "ip.batch"
