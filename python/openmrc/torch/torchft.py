@@ -17,6 +17,7 @@ from torchft import ddp
 from torchft.process_group import ProcessGroupWrapper
 
 from openmrc.errors import Error
+from openmrc.torch import DEVICES
 from openmrc.torch.backend import GroupOptions, MrcBackend
 from openmrc.torch.errors import of_torch
 
@@ -66,7 +67,8 @@ class ProcessGroupMrc(ProcessGroupWrapper):
         group = ProcessGroup(store, rank, world_size)
         kind = ProcessGroup.BackendType.CUSTOM
         group._set_default_backend(kind)
-        group._register_backend(torch.device("cpu"), kind, backend)
+        for device in DEVICES:
+            group._register_backend(torch.device(device), kind, backend)
         return group
 
     def set_timeout(self, timeout: datetime.timedelta) -> None:
