@@ -21,9 +21,6 @@ from openmrc.errors import ArgumentError
 from tests.helpers.commands import OPENMRC
 from tests.helpers.labs import needs_root
 
-needs_torch = pytest.mark.skipif(
-    find_spec("torch") is None, reason="torch is not installed (make test-torch)"
-)
 SMALL = ("--minbytes", "4KiB", "--maxbytes", "64KiB", "-f", "16", "-n", "3", "-w", "1")
 
 
@@ -234,19 +231,6 @@ def _without_torch():
     directory = Path(tempfile.mkdtemp())
     (directory / "torch.py").write_text("raise ImportError('no torch')\n")
     return os.pathsep.join([str(directory), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-
-
-@needs_torch
-@pytest.mark.parametrize("operation", bench.OPERATIONS)
-def test_gloo_is_measured_in_turns_and_gives_the_same_results(operation):
-    code, out, err = run(operation, *SMALL, "--compare", "gloo", "--json")
-    assert code == 0, err
-    for each in json.loads(out):
-        assert each["gloo"]["wrong"] == 0
-        assert each["gloo"]["time_us"] > 0
-    code, out, err = run(operation, *SMALL, "--compare", "gloo")
-    assert code == 0, err
-    assert out.splitlines()[1].split()[-1] == "gloo"
 
 
 def test_the_picture_has_both_curves(tmp_path):

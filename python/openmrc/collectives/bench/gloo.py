@@ -1,15 +1,19 @@
 """The same operations by the backend gloo of torch.distributed, for comparison. Needs torch."""
 
+import os
+import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
 from openmrc.collectives.bench.cases import Case, Values
 from openmrc.collectives.bench.settings import REDUCING, Settings
 from openmrc.collectives.communicator import Communicator
-from openmrc.errors import ArgumentError, UnsupportedError
+from openmrc.collectives.rendezvous import own_address
+from openmrc.errors import ArgumentError, DeviceError, UnsupportedError
 from openmrc.extras import pip_install
+from openmrc.verbs import Device
 
 IN_PLACE = ("all_reduce", "broadcast", "reduce")
 """Operations of torch that have one buffer for input and output."""
@@ -67,12 +71,24 @@ def joined(comm: Communicator, settings: Settings, host: str, np: Any) -> Iterat
     comm.broadcast(port)
     if store is None:
         store = dist.TCPStore(host, int(port[0]), comm.size, False, _TIMEOUT)
+    # By itself gloo takes the address of the host's name, which in a lab is the loopback.
+    if interface := _interface_of(own_address(None, host)):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     dist.init_process_group("gloo", store=store, rank=comm.rank, world_size=comm.size, timeout=_TIMEOUT)
     try:
         yield lambda values: _case(torch, settings, values, comm.rank)
         comm.barrier()
     finally:
         dist.destroy_process_group()
+
+
+def _interface_of(address: str) -> str | None:
+    """The interface whose first address it is."""
+    for _, name in socket.if_nameindex():
+        with suppress(DeviceError):
+            if Device.from_interfaces(name, ipv6=":" in address).ports[0].addr == address:
+                return name
+    return None
 
 
 def _case(torch: Any, settings: Settings, values: Values, rank: int) -> Case:
