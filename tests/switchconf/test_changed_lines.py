@@ -6,22 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from openmrc.fabric import Fabric, Specification
 from openmrc.switchconf import render, verify, verify_foreign
 from openmrc.switchconf.verify import count_paths
+from tests.helpers.fabrics import six_hosts
 
-FABRIC = Fabric(
-    Specification.model_validate(
-        {
-            "hosts": 6,
-            "nic": {"rate": "200G"},
-            "planes": 1,
-            "switch": {"radix": 8},
-            "tiers": 2,
-            "parallel_links": 1,
-        }
-    )
-)
+FABRIC = six_hosts()
 SWITCH = "p0/t0-0"
 CASES = tomllib.loads(Path(__file__).with_name("changed_lines.toml").read_text())["case"]
 
@@ -73,7 +62,7 @@ def test_a_changed_line_is_named_with_its_place_and_nothing_else_is(written, cas
     ],
 )
 def test_paths_are_counted_as_they_are_walked(changes, tmp_path):
-    fabric = Fabric(Specification.model_validate({**FABRIC.spec.model_dump(exclude_unset=True), **changes}))
+    fabric = six_hosts(**changes)
     per_t0 = fabric.core.hosts_per_t0
     pairs = [(src, dst) for src in range(fabric.hosts) for dst in range(fabric.hosts) if src != dst]
     every = {(src // per_t0, path.address) for src, dst in pairs for path in fabric.paths(src, dst)}

@@ -4,24 +4,13 @@ import json
 
 import pytest
 
-from openmrc.fabric import Fabric, Specification
 from openmrc.switchconf import FILES, render_switch
 from openmrc.switchconf.facts import Facts
 from openmrc.switchconf.parse import PARSERS, Files
 from openmrc.switchconf.parse.cumulus import expand
+from tests.helpers.fabrics import six_hosts
 
-FABRIC = Fabric(
-    Specification.model_validate(
-        {
-            "hosts": 6,
-            "nic": {"rate": "200G"},
-            "planes": 1,
-            "switch": {"radix": 8},
-            "tiers": 2,
-            "parallel_links": 1,
-        }
-    )
-)
+FABRIC = six_hosts()
 
 
 class Switch:
