@@ -32,12 +32,12 @@ pub(crate) fn footprint(
     threads: u32,
 ) -> Result<Footprint, RunError> {
     let queue_pairs = hosts::queue_pair_bytes(network, transport)?;
-    let (around, used, left) = match transport {
+    let (around, used, left, packet) = match transport {
         TransportConfig::Rocev2(rc) => {
             let used = (f64::from(rc.qps) / f64::from(network.fabric.shape().planes)).min(1.0);
-            (AROUND_ROCEV2, used, PER_ROCEV2_CONNECTION)
+            (AROUND_ROCEV2, used, PER_ROCEV2_CONNECTION, Slab::BYTES_PER_PACKET)
         }
-        _ => (AROUND_QUEUE_PAIR, 1.0, 0),
+        _ => (AROUND_QUEUE_PAIR, 1.0, 0, Slab::BYTES_PER_WRITE),
     };
     let life = match transport {
         TransportConfig::Mrc(mrc) => mrc.life,
@@ -56,7 +56,7 @@ pub(crate) fn footprint(
         per_result: PER_RESULT,
         per_connection: (size_of::<Connection>() + threads * hosts::BYTES_PER_CONNECTION) as u64 + left,
         per_open_connection: open,
-        per_packet: Slab::BYTES_PER_PACKET as u64
+        per_packet: packet as u64
             + (size_of::<Event>() as f64 * SPARE_EVENTS) as u64
             + fabric::bytes_per_waiting_packet(network),
     })

@@ -6,7 +6,7 @@ use crate::calendar::Calendar;
 use crate::event::{Event, Kind};
 use crate::groups::Address;
 use crate::long_queue::LongQueue;
-use crate::slab::{Packed, Slab};
+use crate::slab::{Parcels, Slab};
 
 /// What one partition sends to another in a slot.
 #[derive(Default)]
@@ -15,7 +15,7 @@ pub(crate) struct Mail {
     /// sealed.
     events: Vec<(Event, u32)>,
     /// Contents of the packets among the events, in their order.
-    packets: Vec<Packed>,
+    packets: Parcels,
     /// Queues that may mark.
     pub queues: Vec<LongQueue>,
 }
@@ -29,8 +29,9 @@ impl Mail {
 
     /// Takes the contents of the packets out of the sender's slab.
     pub fn seal(&mut self, slab: &mut Slab) {
-        let arrivals = self.events.iter().filter(|(event, _)| event.kind == Kind::Arrive);
-        self.packets.extend(arrivals.map(|(event, _)| slab.take_packed(event.packet)));
+        for (event, _) in self.events.iter().filter(|(event, _)| event.kind == Kind::Arrive) {
+            self.packets.pack(slab, event.packet);
+        }
     }
 
     /// Time of the first event; [`u64::MAX`] if there is none.
@@ -40,12 +41,12 @@ impl Mail {
 
     /// Schedules the events at the receiver and puts the packets into its slab.
     pub fn deliver(&mut self, calendar: &mut Calendar, slab: &mut Slab) {
-        let mut packets = self.packets.drain(..);
+        let mut packets = self.packets.unpack();
         for (mut event, group) in self.events.drain(..) {
             if event.kind == Kind::Arrive
-                && let Some(packet) = packets.next()
+                && let Some(packet) = packets.put(slab, event.packet)
             {
-                event.packet = slab.put_packed(packet);
+                event.packet = packet;
             }
             calendar.push(event, group);
         }

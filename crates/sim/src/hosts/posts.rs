@@ -15,7 +15,7 @@ use openmrc_workload::{Connection, Dependents, Task, Workload};
 use crate::checkpoint::{CheckpointError, Reader, Writer};
 use crate::clock::Clock;
 use crate::event::{Event, Kind, flag};
-use crate::memory::address_of;
+use crate::memory::{RKEY, address_of};
 
 /// State of a task: a message, or a computation, which has no bytes.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -45,7 +45,7 @@ impl MessageState {
             handle: u64::from(index),
             len: self.bytes - self.placed,
             remote_va: address_of(index),
-            rkey: 1,
+            rkey: RKEY,
             imm: needs_receive.then_some(index),
             solicited: false,
         }
