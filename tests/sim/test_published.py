@@ -37,6 +37,27 @@ def test_a_row_is_named_with_its_letter_or_without() -> None:
         reproduce.rows(["P14D"])
 
 
+@pytest.mark.parametrize("name", ROWS)
+def test_every_value_of_a_sweep_makes_runs_that_differ(name: str) -> None:
+    (row,) = reproduce.rows([name])
+    for sweep in row.sweeps:
+        made = [
+            row.varied(sweep, value).scenarios(full=False, reduced=False, seed=1) for value in sweep.values
+        ]
+        assert all(made[0].keys() == runs.keys() for runs in made)
+        # What a claim is compared with may be the same for all values.
+        varied = [run for run in made[0] if len({repr(runs[run]) for runs in made}) == len(made)]
+        assert varied, sweep.over
+
+
+def test_a_control_with_faults_of_its_own_keeps_them_in_a_sweep() -> None:
+    (row,) = reproduce.rows(["P11"])
+    (sweep,) = row.sweeps
+    before = row.scenarios(full=False, reduced=False, seed=1)
+    after = row.varied(sweep, 500).scenarios(full=False, reduced=False, seed=1)
+    assert [run for run in after if after[run] != before[run]] == ["mrc"]
+
+
 def test_what_is_kept_needs_a_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     assert main(["reproduce", "--only", "P2", "--keep", str(tmp_path / "file")]) == 2

@@ -17,7 +17,8 @@ The pictures are of one seed; `openmrc reproduce --figure 9c` draws one.
 A claim **agrees** only if its interval lies within bounds that were written down before the run: the smallest
 and the largest value over the seeds, or the 95 % confidence interval of the mean where the page says *mean*.
 A claim for which a parameter was fitted is **calibrated** and counts neither way. Bounds are ours where the
-paper says "near" or "about".
+paper says "near" or "about". A table that begins with the name of a field has claims of its row with other
+values of it.
 [Decisions](decisions.md#published-rows-files-with-bounds-in-the-package) has the reasons."""
 
 

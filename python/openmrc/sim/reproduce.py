@@ -205,8 +205,11 @@ class Row(Model, yamlfile.Sourced):
         if sweep.over.startswith("rocev2."):
             rocev2[sweep.over.removeprefix("rocev2.")] = value
         else:
+            root = sweep.over.partition(".")[0]
             for changes in runs.values():
-                changes[sweep.over] = value
+                # A run that has its own there, as a control has other faults, is not of the sweep.
+                if root not in changes:
+                    changes[sweep.over] = value
         made = self.model_copy(update={"claims": claims, "runs": runs, "rocev2": rocev2, "sweeps": []})
         made._source = self._source
         return made
