@@ -5,7 +5,7 @@ import json
 import pytest
 
 from openmrc import sim, workload
-from openmrc.workload import Layout, Node, Rank, Workload
+from openmrc.workload import Layout, Model, Node, Rank, Workload
 from tests.helpers.commands import run
 from tests.helpers.steps import SMALL, fabric
 
@@ -35,6 +35,21 @@ def test_a_step_is_within_one_percent_of_packets(layout, least, seed, placement)
     all_packets = skipped.packets + auto.results.totals["data_packets"]
     assert all_packets == pytest.approx(packets.results.totals["data_packets"], rel=0.01)
     assert packets.results.skipped is None
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("placement", ["t0", "random"])
+def test_rings_whose_pieces_follow_each_other_are_mostly_skipped(seed, placement):
+    # A piece of 256 KiB takes longer or shorter than the next one by more than a kind may; a row of them does not.
+    model = Model(8, 2048, 8192, 16, 16, 128, 0, 4096)
+    step = workload.generate(model, Layout(16, 4, 1, 4, microbatches=2), domain=4)
+    packets, auto = (
+        workload.run(step, fabric(16, seed=seed), placement=placement, engine=engine)
+        for engine in ("packets", "auto")
+    )
+    assert auto.step_us == pytest.approx(packets.step_us, rel=0.01)
+    if placement == "t0":  # As above: at random places rows differ too.
+        assert auto.results.skipped.share > 0.5
 
 
 def rings(count):

@@ -4,8 +4,6 @@ use std::collections::HashMap;
 
 use openmrc_transport::random::mix;
 
-/// Times needed at least.
-const LEAST: usize = 4;
 /// Times kept of a kind.
 const MOST: usize = 256;
 /// The standard error of the mean, as a share of it, below which a kind is known.
@@ -24,6 +22,15 @@ pub(crate) struct Kind {
     pub load: u8,
     /// Whether its sender receives too, and sends SACKs beside it.
     pub receives: bool,
+    /// Whether it leaves as the message before it on its connection has left: then its time is the mean of its row's.
+    pub in_row: bool,
+}
+
+impl Kind {
+    /// Times needed at least. Rows are recorded by the dozen, and those of one connection are alike.
+    const fn least(&self) -> usize {
+        if self.in_row { 32 } else { 4 }
+    }
 }
 
 /// How long a message took, picoseconds.
@@ -40,6 +47,8 @@ pub(crate) type KindId = u32;
 
 /// The times of a kind.
 struct Times {
+    /// How many are needed at least.
+    least: usize,
     all: Vec<Taken>,
     sum: f64,
     squares: f64,
@@ -69,7 +78,7 @@ impl Times {
 
     fn find_standing(&self) -> Standing {
         let n = self.all.len();
-        if n < LEAST {
+        if n < self.least {
             return Standing::Unknown;
         }
         let deviation = self.deviation();
@@ -107,7 +116,8 @@ impl Memo {
     /// The number of a kind.
     pub fn id(&mut self, kind: Kind) -> KindId {
         *self.ids.entry(kind).or_insert_with(|| {
-            let none = Times { all: Vec::new(), sum: 0.0, squares: 0.0, standing: Standing::Unknown };
+            let (least, all, standing) = (kind.least(), Vec::new(), Standing::Unknown);
+            let none = Times { least, all, sum: 0.0, squares: 0.0, standing };
             self.kinds.push(none);
             self.kinds.len() as KindId - 1
         })
@@ -146,7 +156,7 @@ impl Memo {
 mod tests {
     use super::*;
 
-    const KIND: Kind = Kind { bytes: 1 << 20, turn: 1, load: 4, receives: true };
+    const KIND: Kind = Kind { bytes: 1 << 20, turn: 1, load: 4, receives: true, in_row: false };
 
     fn memo(times: impl Iterator<Item = u64>) -> (Memo, KindId) {
         let mut memo = Memo::default();

@@ -12,7 +12,7 @@ use openmrc_transport::random::mix;
 use openmrc_workload::Task;
 
 use crate::memo::{Kind, KindId, Memo, Standing, Taken};
-use crate::traffic::{ConnectionState, Message, Traffic, Way};
+use crate::traffic::{ConnectionState, Message, Row, Traffic, Way};
 
 /// Messages over which the share of unknown kinds is averaged.
 const MEMORY: f64 = 64.0;
@@ -21,6 +21,10 @@ const UNKNOWN: f64 = 0.1;
 /// A connection that will be gone after this share of a message's time does not count as beside it: the message begins
 /// then.
 const OVERLAP: f64 = 0.01;
+
+/// Messages in a row whose mean time is recorded. A short one may leave early or late by more than kinds may deviate, and the
+/// next one makes up for it.
+const ROW: u32 = 64;
 
 /// Base round trips before a fault from which everything goes by packets: the fault meets queues and packets as they are.
 const LEAD: u64 = 20;
@@ -75,11 +79,17 @@ impl Policy {
         self.latencies[usize::from(self.traffic.connections[connection as usize].turn)]
     }
 
+    /// What distinguishes a message, as things are at its hosts now.
+    fn kind_now(&self, connection: u32, bytes: u32) -> Kind {
+        let (load, receives) = (self.traffic.load(connection), self.traffic.sender_receives(connection));
+        let turn = self.traffic.connections[connection as usize].turn;
+        Kind { bytes, turn, load, receives, in_row: false }
+    }
+
     /// The kind of a message that is due now.
     fn kind(&mut self, connection: u32, bytes: u32) -> KindId {
-        let (load, receives) = (self.traffic.load(connection), self.traffic.sender_receives(connection));
+        let kind = self.kind_now(connection, bytes);
         let state = &mut self.traffic.connections[connection as usize];
-        let kind = Kind { bytes, turn: state.turn, load, receives };
         match state.kind {
             Some((last, id)) if last == kind => id,
             _ => {
@@ -103,6 +113,43 @@ impl Policy {
             }
             Way::Packets { kind: None } => None,
         })
+    }
+
+    /// The kind whose times tell that of a message which is due now and alone: its own, or that of messages in a row if it
+    /// is one and no other is known.
+    fn telling(&mut self, connection: u32, bytes: u32, own: KindId, now: u64) -> KindId {
+        let state = &self.traffic.connections[connection as usize];
+        let is_in_row = !state.queue.is_empty() && self.free_at(connection).is_none_or(|free| free >= now);
+        if is_in_row && self.memo.standing(own) != Standing::Known {
+            let kind = Kind { in_row: true, ..self.kind_now(connection, bytes) };
+            return self.memo.id(kind);
+        }
+        own
+    }
+
+    /// A message went by packets between others that did, and its last byte left at a time. Records a row that is long
+    /// enough.
+    fn add_to_row(&mut self, connection: u32, message: &Message, now: u64) {
+        let latency = self.latency(connection);
+        let kind = Kind { in_row: true, ..self.kind_now(connection, message.bytes) };
+        let kind = self.memo.id(kind);
+        let state = &mut self.traffic.connections[connection as usize];
+        let (since, left) = (state.free_at, now.saturating_sub(latency));
+        if message.begin > since {
+            state.row = None;
+            return;
+        }
+        let row = match state.row {
+            Some(row) if row.kind == kind => Row { messages: row.messages + 1, ..row },
+            _ => Row { kind, since, messages: 1 },
+        };
+        state.row = Some(row).filter(|row| row.messages < ROW);
+        if row.messages == ROW {
+            let each = left.saturating_sub(row.since) / u64::from(ROW);
+            // The way back, about: that of a SACK is as long.
+            let answer = u32::try_from(latency).unwrap_or(u32::MAX);
+            self.memo.record(kind, Taken { delivered: each + latency, answer });
+        }
     }
 
     /// When the connections beside this one will be gone, if that is soon for a message of this kind.
@@ -181,10 +228,13 @@ impl Skipper for Policy {
         let suits = state.is_warm && (state.turn == 0 || self.is_non_blocking);
         let way = if alone.is_none() || !suits || self.totals.packets_only.is_some() {
             Way::Packets { kind: None }
-        } else if self.may_skip(kind) && self.is_over_in_time(connection, kind, now) {
-            Way::Held { kind }
         } else {
-            Way::Packets { kind: Some(kind) }
+            let telling = self.telling(connection, bytes, kind, now);
+            if self.may_skip(telling) && self.is_over_in_time(connection, telling, now) {
+                Way::Held { kind: telling }
+            } else {
+                Way::Packets { kind: Some(kind) }
+            }
         };
         if matches!(way, Way::Packets { .. }) {
             // What is before it on the connection goes before it.
@@ -209,14 +259,23 @@ impl Skipper for Policy {
 
     fn delivered(&mut self, index: u32, now: u64, orders: &mut Vec<Order>) {
         let Task::Send { connection, .. } = self.tasks[index as usize] else { return };
-        let Some(message) = self.traffic.ends(connection, index) else { return };
+        let Some(message) = self.traffic.on_the_way(connection, index) else { return };
         let latency = self.latency(connection);
+        let begin = message.begin.max(self.traffic.connections[connection as usize].free_at);
+        let tells = matches!(message.way, Way::Packets { kind: Some(_) })
+            && self.traffic.is_real_since(connection, begin);
+        if tells {
+            self.add_to_row(connection, &message, now);
+        }
+        self.traffic.ends(connection, index);
         let state = &mut self.traffic.connections[connection as usize];
-        let begin = message.begin.max(state.free_at);
         state.free_at = now.saturating_sub(latency).max(state.free_at);
         state.is_warm = true;
+        if !tells {
+            state.row = None;
+        }
         match message.way {
-            Way::Packets { kind: Some(kind) } if self.traffic.is_real_since(connection, begin) => {
+            Way::Packets { kind: Some(kind) } if tells => {
                 self.placed.insert(index, Placed { kind, took: now - begin, at: now });
             }
             Way::Skipped { .. } => {

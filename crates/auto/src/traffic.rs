@@ -29,6 +29,15 @@ pub(crate) struct Message {
     pub way: Way,
 }
 
+/// Messages of one kind that went by packets and left one after the other.
+#[derive(Clone, Copy)]
+pub(crate) struct Row {
+    pub kind: KindId,
+    /// When the last byte before them had left, picoseconds.
+    pub since: u64,
+    pub messages: u32,
+}
+
 /// A connection.
 pub(crate) struct ConnectionState {
     pub ends: Connection,
@@ -42,6 +51,8 @@ pub(crate) struct ConnectionState {
     pub free_at: u64,
     /// The kind of its last message.
     pub kind: Option<(Kind, KindId)>,
+    /// The row that its last messages are.
+    pub row: Option<Row>,
 }
 
 /// Since when packets of all messages of a place are really there.
@@ -84,6 +95,7 @@ impl Traffic {
             queue: VecDeque::new(),
             free_at: 0,
             kind: None,
+            row: None,
         };
         let (hosts, hosts_per_t0) = (shape.hosts as usize, shape.hosts_per_t0);
         let t0s = hosts.div_ceil(hosts_per_t0 as usize);
@@ -123,6 +135,12 @@ impl Traffic {
             self.up[up] += 1;
             self.down[down] += 1;
         }
+    }
+
+    /// A message that is on its way.
+    pub fn on_the_way(&self, connection: u32, index: u32) -> Option<Message> {
+        let queue = &self.connections[connection as usize].queue;
+        queue.iter().find(|message| message.index == index).copied()
     }
 
     /// A message is in place, or has failed. Returns how it went, if it was on its way.
