@@ -40,7 +40,7 @@ def test_a_step_is_within_one_percent_of_packets(layout, least, seed, placement)
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("placement", ["t0", "random"])
 def test_rings_whose_pieces_follow_each_other_are_mostly_skipped(seed, placement):
-    # A piece of 256 KiB takes longer or shorter than the next one by more than a kind may; a row of them does not.
+    # Pieces of 256 KiB differ by more than the times of a kind may; rows of them do not.
     model = Model(8, 2048, 8192, 16, 16, 128, 0, 4096)
     step = workload.generate(model, Layout(16, 4, 1, 4, microbatches=2), domain=4)
     packets, auto = (
