@@ -37,7 +37,7 @@ def test_a_row_is_named_with_its_letter_or_without() -> None:
         reproduce.rows(["P14D"])
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", [row.row for row in reproduce.rows() if row.sweeps])
 def test_every_value_of_a_sweep_makes_runs_that_differ(name: str) -> None:
     (row,) = reproduce.rows([name])
     for sweep in row.sweeps:

@@ -185,6 +185,20 @@ mod tests {
     }
 
     #[test]
+    fn rows_need_more_times() {
+        let row = Kind { in_row: true, ..KIND };
+        let mut memo = Memo::default();
+        let kind = memo.id(row);
+        assert_ne!(kind, memo.id(KIND));
+        for _ in 0..31 {
+            memo.record(kind, Taken { delivered: 1000, answer: 1 });
+        }
+        assert_eq!(memo.standing(kind), Standing::Unknown);
+        memo.record(kind, Taken { delivered: 1000, answer: 1 });
+        assert_eq!(memo.standing(kind), Standing::Known);
+    }
+
+    #[test]
     fn times_are_those_recorded() {
         let (mut memo, kind) = memo((0..100).map(|i| 1000 + i));
         let taken: Vec<_> = (0..1000).map(|salt| memo.take(kind, salt).delivered).collect();

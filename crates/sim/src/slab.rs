@@ -114,22 +114,11 @@ impl PackedWrite {
 impl From<&PackedWrite> for Packet {
     #[inline(always)]
     fn from(packed: &PackedWrite) -> Self {
-        let PackedWrite {
-            va,
-            dma_len,
-            position_and_qp,
-            psn,
-            timestamp,
-            payload_len,
-            rqmsn,
-            msn,
-            ack_req,
-            rtx,
-        } = *packed;
-        let position = POSITIONS[(position_and_qp >> QP_BITS) as usize % POSITIONS.len()];
+        let position = POSITIONS[(packed.position_and_qp >> QP_BITS) as usize % POSITIONS.len()];
+        let &PackedWrite { rqmsn, msn, timestamp, va, dma_len, payload_len, ack_req, rtx, .. } = packed;
         let write = Write { position, rqmsn, msn, timestamp, va, rkey: RKEY, dma_len, imm: None };
-        let qp = position_and_qp & ((1 << QP_BITS) - 1);
-        Packet { payload_len, ack_req, rtx, ..Packet::new(qp, psn, Body::Write(write)) }
+        let qp = packed.position_and_qp & ((1 << QP_BITS) - 1);
+        Packet { payload_len, ack_req, rtx, ..Packet::new(qp, packed.psn, Body::Write(write)) }
     }
 }
 
