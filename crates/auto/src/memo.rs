@@ -6,30 +6,52 @@ use openmrc_transport::random::mix;
 
 /// Times kept of a kind.
 const MOST: usize = 256;
-/// The standard error of the mean, as a share of it, below which a kind is known.
-const ERROR: f64 = 0.001;
-/// A kind whose times deviate more, as a share of their mean, depends on more than its kind says.
-const DEVIATION: f64 = 0.005;
+/// Bytes of a row whose time is kept.
+const STRETCH: f64 = (1 << 20) as f64;
 
-/// Messages between which no difference is made.
+/// Between what no difference is made.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Kind {
-    /// Length.
-    pub bytes: u32,
-    /// The tier in which its paths turn.
+    pub what: What,
+    /// The tier in which its paths turn. Beside others the ports of hosts decide, and this and the load are 0.
     pub turn: u8,
     /// How many hosts beneath a T0 use its uplinks, in eighths; 0 if it does not.
     pub load: u8,
     /// Whether its sender receives too, and sends SACKs beside it.
     pub receives: bool,
-    /// Whether it leaves as the message before it on its connection has left: then its time is the mean of its row's.
-    pub in_row: bool,
 }
 
-impl Kind {
-    /// Times needed at least. Rows are recorded by the dozen, and those of one connection are alike.
-    const fn least(&self) -> usize {
-        if self.in_row { 32 } else { 4 }
+/// What is timed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum What {
+    /// A message of this length, alone at the ports of its hosts.
+    Message { bytes: u32 },
+    /// Messages of a connection that leave one after the other.
+    Row(Others),
+}
+
+/// How many others send at those ports of a connection's hosts, out of its sender or into its receiver, where most do.
+pub(crate) type Others = u8;
+
+/// When the times of a kind count as known.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// Times needed at least.
+    least: usize,
+    /// The standard error of their mean, as a share of it.
+    error: f64,
+    /// Times that deviate more, as a share of their mean, depend on more than their kind says.
+    deviation: f64,
+}
+
+impl What {
+    const fn limits(self) -> Limits {
+        match self {
+            What::Message { .. } => Limits { least: 4, error: 0.001, deviation: 0.005 },
+            // Rows are recorded by the dozen, and those of one connection are alike.
+            What::Row(0) => Limits { least: 32, error: 0.001, deviation: 0.005 },
+            What::Row(1..) => Limits { least: 32, error: 0.003, deviation: 0.02 },
+        }
     }
 }
 
@@ -45,10 +67,10 @@ pub(crate) struct Taken {
 /// The number of a kind in its memo.
 pub(crate) type KindId = u32;
 
-/// The times of a kind.
+/// The times of a kind; of a row, those of [`STRETCH`] bytes.
 struct Times {
-    /// How many are needed at least.
-    least: usize,
+    limits: Limits,
+    is_row: bool,
     all: Vec<Taken>,
     sum: f64,
     squares: f64,
@@ -78,13 +100,15 @@ impl Times {
 
     fn find_standing(&self) -> Standing {
         let n = self.all.len();
-        if n < self.least {
+        if n < self.limits.least {
             return Standing::Unknown;
         }
         let deviation = self.deviation();
         match deviation {
-            _ if n == MOST && deviation > DEVIATION => Standing::Scattered,
-            _ if deviation <= DEVIATION && deviation / (n as f64).sqrt() <= ERROR => Standing::Known,
+            _ if n == MOST && deviation > self.limits.deviation => Standing::Scattered,
+            _ if deviation <= self.limits.deviation && deviation / (n as f64).sqrt() <= self.limits.error => {
+                Standing::Known
+            }
             _ if n == MOST => Standing::Scattered,
             _ => Standing::Unknown,
         }
@@ -116,8 +140,10 @@ impl Memo {
     /// The number of a kind.
     pub fn id(&mut self, kind: Kind) -> KindId {
         *self.ids.entry(kind).or_insert_with(|| {
-            let (least, all, standing) = (kind.least(), Vec::new(), Standing::Unknown);
-            let none = Times { least, all, sum: 0.0, squares: 0.0, standing };
+            let limits = kind.what.limits();
+            let is_row = matches!(kind.what, What::Row(_));
+            let (all, standing) = (Vec::new(), Standing::Unknown);
+            let none = Times { limits, is_row, all, sum: 0.0, squares: 0.0, standing };
             self.kinds.push(none);
             self.kinds.len() as KindId - 1
         })
@@ -127,6 +153,23 @@ impl Memo {
     pub fn record(&mut self, kind: KindId, taken: Taken) {
         self.recorded += 1;
         self.kinds[kind as usize].add(taken);
+    }
+
+    /// So many bytes of a row took this long.
+    pub fn record_row(&mut self, kind: KindId, bytes: u64, took: u64) {
+        let delivered = (took as f64 / bytes as f64 * STRETCH) as u64;
+        self.record(kind, Taken { delivered, answer: 0 });
+    }
+
+    /// Picoseconds of a byte of a row, if they are known.
+    pub fn pace(&self, kind: KindId) -> Option<f64> {
+        let times = &self.kinds[kind as usize];
+        (times.standing == Standing::Known).then(|| times.mean() / STRETCH)
+    }
+
+    /// Whether a kind is of rows.
+    pub fn is_row(&self, kind: KindId) -> bool {
+        self.kinds[kind as usize].is_row
     }
 
     /// What is known of a kind.
@@ -140,7 +183,7 @@ impl Memo {
         times[(mix(salt) % times.len() as u64) as usize]
     }
 
-    /// The mean time of a kind from begin to delivery.
+    /// The mean time of a message from begin to delivery.
     pub fn mean(&self, kind: KindId) -> Option<u64> {
         let times = &self.kinds[kind as usize];
         (!times.all.is_empty()).then(|| times.mean() as u64)
@@ -156,7 +199,7 @@ impl Memo {
 mod tests {
     use super::*;
 
-    const KIND: Kind = Kind { bytes: 1 << 20, turn: 1, load: 4, receives: true, in_row: false };
+    const KIND: Kind = Kind { what: What::Message { bytes: 1 << 20 }, turn: 1, load: 4, receives: true };
 
     fn memo(times: impl Iterator<Item = u64>) -> (Memo, KindId) {
         let mut memo = Memo::default();
@@ -185,17 +228,20 @@ mod tests {
     }
 
     #[test]
-    fn rows_need_more_times() {
-        let row = Kind { in_row: true, ..KIND };
+    fn rows_need_more_times_and_beside_others_a_byte_may_take_longer_than_another() {
         let mut memo = Memo::default();
-        let kind = memo.id(row);
-        assert_ne!(kind, memo.id(KIND));
-        for _ in 0..31 {
-            memo.record(kind, Taken { delivered: 1000, answer: 1 });
+        let alone = memo.id(Kind { what: What::Row(0), ..KIND });
+        let beside = memo.id(Kind { what: What::Row(1), ..KIND });
+        assert_ne!(alone, beside);
+        for time in 0..32 {
+            assert_eq!([alone, beside].map(|kind| memo.standing(kind)), [Standing::Unknown; 2]);
+            assert_eq!(memo.pace(beside), None);
+            memo.record_row(alone, 1 << 19, 1000);
+            memo.record_row(beside, 1 << 21, if time % 2 == 0 { 7900 } else { 8100 });
         }
-        assert_eq!(memo.standing(kind), Standing::Unknown);
-        memo.record(kind, Taken { delivered: 1000, answer: 1 });
-        assert_eq!(memo.standing(kind), Standing::Known);
+        assert_eq!([alone, beside].map(|kind| memo.standing(kind)), [Standing::Known; 2]);
+        assert_eq!(memo.pace(alone).unwrap(), 1000.0 / f64::from(1 << 19));
+        assert!((memo.pace(beside).unwrap() * f64::from(1 << 21) - 8000.0).abs() < 1.0);
     }
 
     #[test]
@@ -205,7 +251,7 @@ mod tests {
         assert!(taken.iter().all(|time| (1000..1100).contains(time)));
         let mean = taken.iter().sum::<u64>() as f64 / 1000.0;
         assert!((1045.0..1054.0).contains(&mean), "{mean}");
-        let other = memo.id(Kind { bytes: 1, ..KIND });
+        let other = memo.id(Kind { what: What::Message { bytes: 1 }, ..KIND });
         assert_eq!((memo.mean(kind), memo.mean(other)), (Some(1049), None));
         assert_eq!(memo.kinds(), 1);
     }

@@ -5,17 +5,43 @@ use std::collections::VecDeque;
 use openmrc_scenario::run::NetworkConfig;
 use openmrc_workload::Connection;
 
-use crate::memo::{Kind, KindId};
+use crate::memo::{Kind, KindId, Others};
 
-/// How a message goes. Times are picoseconds.
+/// How a message goes.
 #[derive(Clone, Copy)]
 pub(crate) enum Way {
     /// By packets; if its time will say something, its kind.
     Packets { kind: Option<KindId> },
-    /// It waits for the message before it on its connection.
+    /// It will go by packets, when enough of those before it are in place; its kind as above.
+    Waiting { kind: Option<KindId> },
+    /// It waits for the message before it on its connection, and then goes without packets. Its kind when it was due.
     Held { kind: KindId },
-    /// Without packets, as times were recorded.
-    Skipped { begin: u64, last_byte: u64, delivered: u64 },
+    /// Without packets.
+    Skipped(Passing),
+}
+
+/// How a message passes without packets. Times are picoseconds.
+#[derive(Clone, Copy)]
+pub(crate) struct Passing {
+    /// Since when it has had this pace.
+    pub begin: u64,
+    /// How many of its bytes had not left then.
+    pub bytes: u32,
+    /// When the last one leaves.
+    pub last_byte: u64,
+    pub delivered: u64,
+    /// How long after that its sender knows.
+    pub answer: u32,
+    /// With how many others it has this pace.
+    pub others: Others,
+}
+
+impl Passing {
+    /// How many bytes have not left at a time.
+    pub fn left_at(&self, time: u64) -> u32 {
+        let left = self.last_byte.saturating_sub(time.max(self.begin)) as f64;
+        (f64::from(self.bytes) * left / (self.last_byte - self.begin) as f64) as u32
+    }
 }
 
 /// A message on its way.
@@ -29,13 +55,14 @@ pub(crate) struct Message {
     pub way: Way,
 }
 
-/// Messages of one kind that went by packets and left one after the other.
+/// Messages that went by packets and left one after the other.
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
     pub kind: KindId,
     /// When the last byte before them had left, picoseconds.
     pub since: u64,
     pub messages: u32,
+    pub bytes: u64,
 }
 
 /// A connection.
@@ -53,6 +80,18 @@ pub(crate) struct ConnectionState {
     pub kind: Option<(Kind, KindId)>,
     /// The row that its last messages are.
     pub row: Option<Row>,
+    /// Until when it counts at its T0s and its receiver: `u64::MAX` while it has messages on the way.
+    pub lingers_until: Option<u64>,
+    /// It has been told to go back to packets, and has not done so yet.
+    pub goes_back: bool,
+}
+
+impl ConnectionState {
+    /// Whether its last byte has left by a time, as far as that is known.
+    fn has_left(&self, time: u64) -> bool {
+        self.queue.len() == 1
+            && matches!(self.queue[0].way, Way::Skipped(Passing { last_byte, .. }) if last_byte <= time)
+    }
 }
 
 /// Since when packets of all messages of a place are really there.
@@ -76,9 +115,16 @@ pub(crate) struct Traffic {
     /// By host: connections with messages on the way from it, and to it.
     from: Vec<Vec<u32>>,
     to: Vec<Vec<u32>>,
-    /// By T0: how many of them leave it, and come from above.
+    /// By host: connections that it has received from of late.
+    receiving: Vec<u32>,
+    /// By T0: how many leave it of late, and come from above.
     up: Vec<u32>,
     down: Vec<u32>,
+    /// Connections that have nothing on the way any more, and until when they count yet. Between two operations a host
+    /// pauses for less than its SACKs need, and nothing changes for those beside it.
+    lingering: VecDeque<(u64, u32)>,
+    /// How long they count, picoseconds.
+    linger: u64,
     hosts: Vec<Place>,
     t0s: Vec<Place>,
     hosts_per_t0: u32,
@@ -96,6 +142,8 @@ impl Traffic {
             free_at: 0,
             kind: None,
             row: None,
+            lingers_until: None,
+            goes_back: false,
         };
         let (hosts, hosts_per_t0) = (shape.hosts as usize, shape.hosts_per_t0);
         let t0s = hosts.div_ceil(hosts_per_t0 as usize);
@@ -103,8 +151,11 @@ impl Traffic {
             connections: connections.iter().map(state).collect(),
             from: vec![Vec::new(); hosts],
             to: vec![Vec::new(); hosts],
+            receiving: vec![0; hosts],
             up: vec![0; t0s],
             down: vec![0; t0s],
+            lingering: VecDeque::new(),
+            linger: network.base_rtt().0,
             hosts: vec![Place::default(); hosts],
             t0s: vec![Place::default(); t0s],
             hosts_per_t0,
@@ -129,11 +180,32 @@ impl Traffic {
             return;
         }
         let Connection { src, dst } = state.ends;
+        let counts = state.lingers_until.replace(u64::MAX).is_some();
         self.from[src as usize].push(connection);
         self.to[dst as usize].push(connection);
-        if let Some((up, down)) = self.t0s(connection) {
-            self.up[up] += 1;
-            self.down[down] += 1;
+        if !counts {
+            self.receiving[dst as usize] += 1;
+            if let Some((up, down)) = self.t0s(connection) {
+                self.up[up] += 1;
+                self.down[down] += 1;
+            }
+        }
+    }
+
+    /// What ended long enough before a time does not count any more.
+    pub fn settle(&mut self, now: u64) {
+        while let Some(&(until, connection)) = self.lingering.front().filter(|(until, _)| *until <= now) {
+            self.lingering.pop_front();
+            let state = &mut self.connections[connection as usize];
+            if state.lingers_until != Some(until) {
+                continue;
+            }
+            state.lingers_until = None;
+            self.receiving[state.ends.dst as usize] -= 1;
+            if let Some((up, down)) = self.t0s(connection) {
+                self.up[up] -= 1;
+                self.down[down] -= 1;
+            }
         }
     }
 
@@ -144,7 +216,7 @@ impl Traffic {
     }
 
     /// A message is in place, or has failed. Returns how it went, if it was on its way.
-    pub fn ends(&mut self, connection: u32, index: u32) -> Option<Message> {
+    pub fn ends(&mut self, connection: u32, index: u32, now: u64) -> Option<Message> {
         let state = &mut self.connections[connection as usize];
         let place = state.queue.iter().position(|message| message.index == index)?;
         let ended = state.queue.remove(place);
@@ -152,12 +224,11 @@ impl Traffic {
             return ended;
         }
         let Connection { src, dst } = state.ends;
+        let until = now + self.linger;
+        state.lingers_until = Some(until);
+        self.lingering.push_back((until, connection));
         self.from[src as usize].retain(|&other| other != connection);
         self.to[dst as usize].retain(|&other| other != connection);
-        if let Some((up, down)) = self.t0s(connection) {
-            self.up[up] -= 1;
-            self.down[down] -= 1;
-        }
         ended
     }
 
@@ -168,9 +239,23 @@ impl Traffic {
         all.copied().filter(move |&other| other != connection)
     }
 
-    /// Whether the sender of a connection receives something.
+    /// How many of them still send at a time, where most do. `joins`: one that comes to them.
+    pub fn others(&self, connection: u32, joins: Option<u32>, time: u64) -> Others {
+        let Connection { src, dst } = self.connections[connection as usize].ends;
+        let new = joins.map(|joins| self.connections[joins as usize].ends);
+        let count = |all: &[u32], joins: bool| {
+            let sends =
+                |&&other: &&u32| other != connection && !self.connections[other as usize].has_left(time);
+            all.iter().filter(sends).count() + usize::from(joins)
+        };
+        let out = count(&self.from[src as usize], new.is_some_and(|new| new.src == src));
+        let into = count(&self.to[dst as usize], new.is_some_and(|new| new.dst == dst));
+        Others::try_from(out.max(into)).unwrap_or(Others::MAX)
+    }
+
+    /// Whether the sender of a connection receives something, and sends SACKs.
     pub fn sender_receives(&self, connection: u32) -> bool {
-        !self.to[self.connections[connection as usize].ends.src as usize].is_empty()
+        self.receiving[self.connections[connection as usize].ends.src as usize] > 0
     }
 
     /// How many hosts beneath a connection's T0s use the uplinks, in eighths.
@@ -179,21 +264,18 @@ impl Traffic {
         (self.up[up].max(self.down[down]) * 8).div_ceil(self.hosts_per_t0).min(u8::MAX.into()) as u8
     }
 
-    /// Messages of a connection begin to pass without packets.
-    pub fn skip_begins(&mut self, connection: u32, messages: u32) {
-        if messages == 0 {
-            return;
-        }
+    /// A message of a connection begins to pass without packets.
+    pub fn skip_begins(&mut self, connection: u32) {
         let Connection { src, dst } = self.connections[connection as usize].ends;
-        self.hosts[src as usize].skipped += messages;
-        self.hosts[dst as usize].skipped += messages;
+        self.hosts[src as usize].skipped += 1;
+        self.hosts[dst as usize].skipped += 1;
         if let Some((up, down)) = self.t0s(connection) {
-            self.t0s[up].skipped += messages;
-            self.t0s[down].skipped += messages;
+            self.t0s[up].skipped += 1;
+            self.t0s[down].skipped += 1;
         }
     }
 
-    /// One of them does so no longer.
+    /// It does so no longer.
     pub fn skip_ends(&mut self, connection: u32, now: u64) {
         let Connection { src, dst } = self.connections[connection as usize].ends;
         let end = |place: &mut Place| {
@@ -208,13 +290,16 @@ impl Traffic {
         }
     }
 
-    /// Whether everything that a connection can meet has gone by packets since a time.
-    pub fn is_real_since(&self, connection: u32, time: u64) -> bool {
+    /// Whether everything at the hosts of a connection has gone by packets since a time.
+    pub fn is_real_at_hosts_since(&self, connection: u32, time: u64) -> bool {
         let Connection { src, dst } = self.connections[connection as usize].ends;
-        let hosts = [src, dst].iter().all(|&host| self.hosts[host as usize].is_real_since(time));
-        hosts
-            && self
-                .t0s(connection)
-                .is_none_or(|(up, down)| [up, down].iter().all(|&t0| self.t0s[t0].is_real_since(time)))
+        [src, dst].iter().all(|&host| self.hosts[host as usize].is_real_since(time))
+    }
+
+    /// Whether everything that a connection can meet has.
+    pub fn is_real_since(&self, connection: u32, time: u64) -> bool {
+        let t0s = self.t0s(connection);
+        self.is_real_at_hosts_since(connection, time)
+            && t0s.is_none_or(|(up, down)| [up, down].iter().all(|&t0| self.t0s[t0].is_real_since(time)))
     }
 }

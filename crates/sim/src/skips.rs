@@ -15,9 +15,9 @@ pub trait Skipper: Send + Sync {
     fn delivered(&mut self, message: u32, now: u64, orders: &mut Vec<Order>);
 
     /// The sender of a message that went by packets knows what became of it.
-    fn completed(&mut self, message: u32, success: bool, now: u64);
+    fn completed(&mut self, message: u32, success: bool, now: u64, orders: &mut Vec<Order>);
 
-    /// The sender of a connection goes back to packets ([`Order::Resume`]).
+    /// The sender of a connection goes back to packets, or goes on with them ([`Order::Resume`]).
     fn resume(&mut self, connection: u32, now: u64, orders: &mut Vec<Order>);
 
     /// Something breaks or is repaired.
@@ -46,7 +46,7 @@ pub enum Order {
         /// How long after that its sender knows.
         answer: u32,
     },
-    /// The sender of a connection is to go back to packets as soon as it can be told.
+    /// The sender of a connection is to go back to packets, or to go on with them, as soon as it can be told.
     Resume {
         /// The connection.
         connection: u32,

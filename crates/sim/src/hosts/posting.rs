@@ -76,9 +76,10 @@ impl Hosts {
         let mut done = std::mem::take(&mut self.common.completions.done);
         for completion in done.drain(..) {
             let success = completion.status == SendStatus::Success;
-            if let Some(skipper) = &mut self.skipper {
-                skipper.completed(completion.handle as u32, success, clock.now);
-            }
+            let index = completion.handle as u32;
+            self.ask_skipper(number, clock, |skipper, now, orders| {
+                skipper.completed(index, success, now, orders);
+            });
             self.finish(completion.handle as u32, success, clock, &mut stats.totals.hosts);
         }
         self.common.completions.done = done;
