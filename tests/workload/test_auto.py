@@ -52,17 +52,20 @@ def test_rings_whose_pieces_follow_each_other_are_mostly_skipped(seed, placement
         assert auto.results.skipped.share > 0.5
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_rings_and_tensor_groups_that_share_ports_are_mostly_skipped(seed):
+def test_rings_and_tensor_groups_that_share_ports_are_mostly_skipped():
     # Gradients go round their rings while tensor groups exchange activations at the same ports.
     model = Model(8, 2048, 8192, 16, 16, 128, 0, 4096)
     step = workload.generate(model, Layout(16, 2, 2, 4, microbatches=4), domain=1)
-    packets, auto = (
-        workload.run(step, fabric(16, seed=seed), placement="t0", engine=engine)
-        for engine in ("packets", "auto")
-    )
-    assert auto.step_us == pytest.approx(packets.step_us, rel=0.01)
-    assert auto.results.skipped.share > 0.5
+    shares = []
+    for seed in (1, 2, 3):
+        packets, auto = (
+            workload.run(step, fabric(16, seed=seed), placement="t0", engine=engine)
+            for engine in ("packets", "auto")
+        )
+        assert auto.step_us == pytest.approx(packets.step_us, rel=0.01)
+        shares.append(auto.results.skipped.share)
+    # Only what is alone: 0.55. With the pace beside others 5 % too slow, steps are up to 1.2 % longer.
+    assert sum(shares) / len(shares) > 0.6, shares
 
 
 def rings(count):
