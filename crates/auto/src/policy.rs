@@ -25,8 +25,8 @@ const OVERLAP: f64 = 0.01;
 /// Base round trips before a fault from which everything goes by packets: the fault meets queues and packets as they are.
 const LEAD: u64 = 20;
 
-/// Base round trips of the line rate that a connection posts ahead of what is in place: more than its window. What it has not
-/// posted can yet be skipped.
+/// Base round trips of the line rate that a connection posts behind the message that is on its way: more than its window.
+/// What it has not posted can yet be skipped.
 const FEED: u64 = 2;
 
 /// A message that went by packets and is in place. Its sender does not know yet.
@@ -47,7 +47,7 @@ pub(crate) struct Policy {
     pub(crate) memo: Memo,
     /// The share of messages of late whose kinds are not known.
     unknown: f64,
-    /// Bytes that a connection posts ahead: more than its window.
+    /// Bytes that a connection posts behind the message that is on its way.
     pub(crate) feed: u64,
     /// Nothing is skipped that arrives later, picoseconds.
     until: u64,

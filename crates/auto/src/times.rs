@@ -74,7 +74,7 @@ impl Policy {
         }
     }
 
-    /// How a message passes that begins at a time with these others beside it. `kind` was its kind when it was due.
+    /// How a message passes that begins at a time with so many others beside it. `kind` was its kind when it was due.
     pub(crate) fn passing(
         &mut self,
         connection: u32,
